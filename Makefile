@@ -1,0 +1,129 @@
+# On a machine with Python 3.11+ and make, `make demo` and `make test` do everything.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+# The Pythons that constraints.txt must hold for; the first one decides the versions.
+PYTHONS ?= python3.11 python3.12 python3.13
+
+BIN := $(VENV)/bin
+# Isolated builds are pinned too: by PIP_CONSTRAINT up to pip 25.2, by PIP_BUILD_CONSTRAINT after it.
+PINNED := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
+INSTALL := $(PINNED) $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test venv servers lint types imports unit format bench-calls mutate constraints clean distclean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.base ## see Holdfast work: sets up what it needs and runs `holdfast demo`
+	@$(BIN)/holdfast demo $(ARGS)
+
+test: venv servers lint types imports unit ## set up, then check style, types, import layers and behaviour
+
+venv: $(VENV)/.dev ## make .venv with Holdfast (editable) and the development tools
+
+lint: venv ## ruff: rules and formatting
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+types: venv ## mypy, strict, over src and tests
+	@$(BIN)/mypy
+
+imports: venv ## import-linter: imports point down only
+	@$(BIN)/lint-imports --no-logo
+
+unit: venv ## pytest alone; pass arguments with ARGS="-k breaker"
+	@$(BIN)/pytest $(ARGS)
+
+format: venv ## fix what ruff can fix, and format
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+bench-calls: $(VENV)/.bench ## guarded calls against the peers, in one run; ARGS= goes to bench/calls.py
+	@$(BIN)/python bench/calls.py $(ARGS)
+
+mutate: venv ## mutation-test src/holdfast/policy; ARGS= names mutants
+	@$(BIN)/mutmut run $(ARGS)
+	@$(BIN)/mutmut results
+
+clean: ## remove caches and build output
+	@rm -rf build dist mutants .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean ## clean, and remove .venv too
+	@rm -rf $(VENV)
+
+# ---------------------------------------------------------------- set-up
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "*** Holdfast needs Python 3.11 or newer: make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || sh -c "$$APT_INSTALL" sh python3-venv
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing holdfast into $(VENV)"
+	@$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	@echo "installing the development tools into $(VENV)"
+	@$(INSTALL) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.base
+	@echo "installing the peers into $(VENV)"
+	@$(INSTALL) -e '.[bench]'
+	@touch $@
+
+servers: ## install redis-server and PostgreSQL for the tests, where missing and root on Debian
+	@missing=; \
+	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$$missing postgresql"; \
+	for package in $$missing; do sh -c "$$APT_INSTALL" sh $$package || \
+		echo "*** $$package IS MISSING AND COULD NOT BE INSTALLED: tests that need it will be skipped, or fail when CI=true ***" >&2; done
+
+# Installs its arguments with apt-get, and starts none of the servers among them.
+define APT_INSTALL
+command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] || { echo "*** please install: $$*" >&2; exit 1; }
+echo "installing $$*"
+if [ ! -e /usr/sbin/policy-rc.d ]; then
+    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+    trap 'exit 1' HUP INT TERM
+    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod +x /usr/sbin/policy-rc.d
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt="apt-get -qq -o DPkg::Lock::Timeout=300"
+log=$$(mktemp)
+{ $$apt update; $$apt install -y --no-install-recommends "$$@"; } >"$$log" 2>&1
+status=$$?
+[ $$status = 0 ] || tail -n 20 "$$log" >&2
+rm -f "$$log"
+exit $$status
+endef
+export APT_INSTALL
+
+# Resolves every extra anew: on the first of PYTHONS freely, then on each other one with what is already pinned.
+# Named besides: the build backend, and async-timeout, which redis wants before Python 3.11.3 only.
+constraints: ## write constraints.txt anew, with the newest versions that every one of PYTHONS can use
+	@pins=$$(mktemp) && trap 'rm -f $$pins' EXIT && \
+	for python in $(PYTHONS); do \
+		echo "resolving on $$python" && \
+		$$python -m pip install --quiet --disable-pip-version-check --dry-run --ignore-installed --report - \
+			-c $$pins hatchling async-timeout '.[all,bench,dev]' | $$python -c "$$READ_REPORT" $$pins || exit 1; \
+	done && \
+	{ echo '# Made by `make constraints`: every package of every extra, with all that it needs.'; cat $$pins; } >constraints.txt
+
+# Adds the packages of a pip report (standard input) to a sorted file of pins.
+define READ_REPORT
+import json, pathlib, re, sys
+path = pathlib.Path(sys.argv[1])
+found = (item["metadata"] for item in json.load(sys.stdin)["install"])
+pins = {re.sub("[-_.]+", "-", m["name"]).lower() + "==" + m["version"] for m in found if m["name"] != "holdfast"}
+path.write_text("".join(pin + "\n" for pin in sorted(pins | set(path.read_text().split()))))
+endef
+export READ_REPORT
