@@ -1,0 +1,144 @@
+"""The only reader of machine time and chance; a clock that is set by hand stands beside it for tests."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from holdfast.types import Rng
+
+chance: Rng = random.random
+"""The machine's chance."""
+
+# asyncio is imported where it is used: it costs 40 ms, and a program of plain sync calls never needs it.
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    __slots__ = ()
+
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+
+    async def asleep(self, seconds: float) -> None:
+        """Wait without blocking the event loop."""
+        import asyncio  # noqa: PLC0415
+
+        await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float | None) -> asyncio.Timeout:
+        """A time limit around awaits, as `asyncio.timeout`."""
+        import asyncio  # noqa: PLC0415
+
+        return asyncio.timeout(seconds)
+
+    def wait(self, event: threading.Event, seconds: float | None) -> bool:
+        """Block until the event is set, or for at most so many seconds; say whether it is set."""
+        return event.wait(seconds)
+
+
+class ManualClock:
+    """A clock that moves only when told to.
+
+    `sleep` and `asleep` return at once and move the clock to the end of the sleep, and `sleeps` lists their lengths,
+    so a test reads `assert clock.sleeps == [1.0, 3.0]`. With `auto=False` they wait until `advance` has come that far.
+    Wall time starts at `start`, monotonic time at zero.
+    """
+
+    def __init__(self, start: float = 1_000_000_000.0, *, auto: bool = True) -> None:
+        self._start = start
+        self._elapsed = 0.0
+        self._auto = auto
+        self._moved = threading.Condition()
+        self._timers: list[tuple[float, int, asyncio.AbstractEventLoop, asyncio.Timeout]] = []
+        self._order = itertools.count()
+        self.sleeps: list[float] = []
+
+    def now(self) -> float:
+        """Wall time, in seconds since 1970."""
+        return self._start + self._elapsed
+
+    def monotonic(self) -> float:
+        """Seconds since this clock was made."""
+        return self._elapsed
+
+    def advance(self, seconds: float) -> None:
+        """Move forward, wake the sleepers whose time has come and end the time limits that are over."""
+        if seconds < 0:
+            raise ValueError(f"a clock does not go back: {seconds}")
+        with self._moved:
+            self._move_to(self._elapsed + seconds)
+
+    def sleep(self, seconds: float) -> None:
+        """Move the clock to the end of the sleep; with `auto=False`, block until somebody else has."""
+        with self._moved:
+            end = self._slept(seconds)
+            self._moved.wait_for(lambda: self._elapsed >= end)
+
+    async def asleep(self, seconds: float) -> None:
+        """The same without blocking the event loop."""
+        import asyncio  # noqa: PLC0415
+
+        with self._moved:
+            end = self._slept(seconds)
+            reached = self._elapsed >= end
+        if reached:
+            await asyncio.sleep(0)
+            return
+        try:
+            async with self.timeout(seconds):
+                await asyncio.get_running_loop().create_future()
+        except TimeoutError:
+            return
+
+    def timeout(self, seconds: float | None) -> asyncio.Timeout:
+        """A time limit around awaits that ends when this clock has moved so far."""
+        import asyncio  # noqa: PLC0415
+
+        timer = asyncio.timeout(None)
+        if seconds is None:
+            return timer
+        with self._moved:
+            entry = (self._elapsed + seconds, next(self._order), asyncio.get_running_loop(), timer)
+            heapq.heappush(self._timers, entry)
+        return timer
+
+    def wait(self, event: threading.Event, seconds: float | None) -> bool:
+        """Block until the event is set or this clock has moved so far; say whether the event is set."""
+        end = float("inf") if seconds is None else self._elapsed + seconds
+        while not event.wait(0.001):  # real time: an Event cannot tell this clock that it was set
+            if self._elapsed >= end:
+                return event.is_set()
+        return True
+
+    def _slept(self, seconds: float) -> float:
+        self.sleeps.append(seconds)
+        end = self._elapsed + seconds
+        if self._auto:
+            self._move_to(end)
+        return end
+
+    def _move_to(self, instant: float) -> None:
+        self._elapsed = max(self._elapsed, instant)
+        self._moved.notify_all()
+        while self._timers and self._timers[0][0] <= self._elapsed:
+            _, _, loop, timer = heapq.heappop(self._timers)
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_end, timer, loop)
+
+
+def _end(timer: asyncio.Timeout, loop: asyncio.AbstractEventLoop) -> None:
+    """Let a time limit end now, unless its block has been left."""
+    try:
+        timer.reschedule(loop.time())
+    except RuntimeError:
+        return  # the block was left (or never entered) before its time

@@ -1,0 +1,122 @@
+"""Every exception of Holdfast.
+
+HoldfastError
+├── ConfigError (ValueError)      a setting that cannot work; names the field, the value and what would be right
+├── IllegalChange                 a change of state that the state machine does not allow
+├── Refused                       the call was not made; `retry_after` says when it may be
+│   ├── CircuitOpenError          the breaker is open
+│   ├── RateLimitExceeded         the limit is used up
+│   └── BulkheadFull              too many calls are in flight
+├── TimeLimitExceeded (TimeoutError)   one attempt took longer than its time limit
+└── ClassifiedError               an error that says its own failure type; raised by users' code
+    ├── Transient                 will heal: TRANSIENT
+    ├── RateLimited               too fast: RATE_LIMITED, with `retry_after`
+    ├── Permanent                 will never work: PERMANENT
+    ├── Invalid                   the input is wrong: VALIDATION
+    └── Structural                the other side changed shape: STRUCTURAL
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from holdfast.types import FailureType, Severity
+
+
+class HoldfastError(Exception):
+    """The base of everything Holdfast raises."""
+
+
+class ConfigError(HoldfastError, ValueError):
+    """A setting that cannot work, refused when the object is made."""
+
+
+class IllegalChange(HoldfastError):
+    """A change of state that the state machine does not allow."""
+
+
+class Refused(HoldfastError):
+    """The call was not made, to protect somebody; nothing ran and nothing was counted.
+
+    `retry_after` is the time in seconds until it is worth asking again, or None when only a person can say.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class CircuitOpenError(Refused):
+    """The circuit breaker is open. `cause` is the failure that opened it, in words."""
+
+    def __init__(self, name: str, retry_after: float | None, cause: str | None) -> None:
+        when = "until it is reset by hand" if retry_after is None else f"try again in {retry_after:.3g} s"
+        why = f"; opened by {cause}" if cause else ""
+        super().__init__(f"circuit {name or 'breaker'} is open, {when}{why}", retry_after)
+        self.name = name
+        self.cause = cause
+
+
+class RateLimitExceeded(Refused):
+    """Our own rate limit is used up, and the wait would be longer than allowed."""
+
+
+class BulkheadFull(Refused):
+    """As many calls as allowed are in flight already."""
+
+
+class TimeLimitExceeded(HoldfastError, TimeoutError):
+    """One attempt took longer than its time limit.
+
+    An async function has been cancelled. A sync function cannot be: `still_running` is then True, its thread goes on
+    to its own end, its result is dropped, and it is not tried again.
+    """
+
+    def __init__(self, limit_s: float, *, still_running: bool = False) -> None:
+        rest = "; the function cannot be stopped and is still running" if still_running else ""
+        super().__init__(f"took longer than {limit_s:g} s{rest}")
+        self.limit_s = limit_s
+        self.still_running = still_running
+
+
+class ClassifiedError(HoldfastError):
+    """An error that says its own failure type. Raise a subclass, or derive your own from one."""
+
+    failure_type: ClassVar[FailureType] = FailureType.SYSTEM
+
+    def __init__(
+        self, message: str = "", *, severity: Severity | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.severity = severity
+        self.retry_after = retry_after
+
+
+class Transient(ClassifiedError):
+    """A passing fault: trying again will help."""
+
+    failure_type = FailureType.TRANSIENT
+
+
+class RateLimited(ClassifiedError):
+    """The other side asked to slow down; `retry_after` is in seconds."""
+
+    failure_type = FailureType.RATE_LIMITED
+
+
+class Permanent(ClassifiedError):
+    """This will never work: do not try again."""
+
+    failure_type = FailureType.PERMANENT
+
+
+class Invalid(ClassifiedError):
+    """The input is wrong, so do not try again until somebody mends it."""
+
+    failure_type = FailureType.VALIDATION
+
+
+class Structural(ClassifiedError):
+    """The other side changed shape: a selector, a field or a format is not what it was."""
+
+    failure_type = FailureType.STRUCTURAL

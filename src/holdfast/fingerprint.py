@@ -1,0 +1,111 @@
+"""An error put into words: its name, its message, its traceback, and the fingerprint that groups it with its like."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from hashlib import blake2b
+from types import CodeType
+
+VERSION = 1
+MESSAGE_LIMIT = 2_000
+TRACEBACK_LIMIT = 16_000
+_FRAMES_KEPT = 20
+_GROUPS_DEEP = 16
+
+_OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_STDLIB_FOLDER = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+_VARYING = re.compile(
+    r"""
+      "[^"\n]*" | '[^'\n]*' | `[^`\n]*`                            # anything quoted
+    | \b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b     # a UUID
+    | \b0x[0-9a-fA-F]+\b                                           # an address
+    | \b(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{8,}\b                        # a hash or another hexadecimal id
+    | \d+(?:[.,:]\d+)*                                             # a number, a version, a time
+    """,
+    re.VERBOSE,
+)
+
+
+def name_of(error_class: type[BaseException]) -> str:
+    """The class's name, with its module unless it is a built-in one."""
+    if error_class.__module__ == "builtins":
+        return error_class.__qualname__
+    return f"{error_class.__module__}.{error_class.__qualname__}"
+
+
+def message_of(error: BaseException) -> str:
+    """`str(error)`, bounded; an error whose `__str__` raises does not take the caller down with it."""
+    try:
+        text = str(error)
+    except Exception:  # the error's own code failed; its class is still worth telling
+        return f"<{name_of(type(error))} whose text cannot be had>"
+    return text if len(text) <= MESSAGE_LIMIT else text[: MESSAGE_LIMIT - 1] + "…"
+
+
+def traceback_of(error: BaseException) -> str:
+    """The whole traceback with its chain; of a longer one, the beginning and the end are kept."""
+    import traceback  # noqa: PLC0415 - costs 5 ms at import, and most programs never need it
+
+    try:
+        text = "".join(traceback.format_exception(error))
+    except Exception:  # user code (__str__, __repr__) runs while formatting
+        text = "".join(traceback.format_tb(error.__traceback__)) + f"{name_of(type(error))}: {message_of(error)}\n"
+    if len(text) <= TRACEBACK_LIMIT:
+        return text
+    head, tail = TRACEBACK_LIMIT // 4, TRACEBACK_LIMIT * 3 // 4 - 40
+    return f"{text[:head]}\n  … {len(text) - head - tail:,} characters left out …\n{text[-tail:]}"
+
+
+def fingerprint_of(error: BaseException) -> str:
+    """A short text that is equal for errors of one cause.
+
+    Made of the exception's class, the frames of user code (file and function, not line numbers) and the message
+    without its numbers, ids and quoted parts. An exception group is known by its first member.
+    """
+    error = _first_member(error)
+    parts = [name_of(type(error)), *_user_frames(error), _normalised(message_of(error))]
+    digest = blake2b("\x1f".join(parts).encode("utf-8", "backslashreplace"), digest_size=8).hexdigest()
+    return f"{VERSION}:{digest}"
+
+
+def _first_member(error: BaseException) -> BaseException:
+    for _ in range(_GROUPS_DEEP):
+        if not isinstance(error, BaseExceptionGroup):
+            break
+        error = error.exceptions[0]
+    return error
+
+
+def _normalised(message: str) -> str:
+    return _VARYING.sub("#", message)
+
+
+def _user_frames(error: BaseException) -> list[str]:
+    """File and function of the innermost frames of user code, outermost first; all code, if none is the user's."""
+    every: list[str] = []
+    users: list[str] = []
+    for code in _codes(error):
+        folder, file = os.path.split(code.co_filename)
+        line = f"{os.path.basename(folder)}/{file}:{code.co_qualname}"
+        if not every or every[-1] != line:
+            every.append(line)
+        if _is_users(code.co_filename) and (not users or users[-1] != line):
+            users.append(line)
+    return (users or every[-1:])[-_FRAMES_KEPT:]
+
+
+def _codes(error: BaseException) -> Iterator[CodeType]:
+    step = error.__traceback__
+    while step is not None:
+        yield step.tb_frame.f_code
+        step = step.tb_next
+
+
+def _is_users(filename: str) -> bool:
+    if filename.startswith((_OWN_FOLDER, "<frozen")) or any(part in filename for part in _INSTALLED):
+        return False
+    return not filename.startswith(_STDLIB_FOLDER)

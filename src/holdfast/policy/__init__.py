@@ -1,0 +1,1 @@
+"""Decides: pure values and functions of (state, input, now, rng)."""

@@ -1,0 +1,34 @@
+"""Settings are checked when an object is made: one line that names the field, the value and what would be right."""
+
+from __future__ import annotations
+
+import math
+import sys
+from datetime import timedelta
+
+from holdfast.errors import ConfigError
+
+_LARGEST = sys.float_info.max  # a whole number may be larger, and is then no number of seconds or calls
+
+
+def number(field: str, value: object, *, above: float | None = None, low: float = 0.0, high: float = math.inf) -> float:
+    """A finite number within `low` and `high` (and more than `above`, if given); anything else is refused."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and abs(value) <= _LARGEST and low <= value <= high and (above is None or value > above):  # type: ignore[arg-type, operator]
+        return float(value)  # type: ignore[arg-type]
+    floor = f"above {above:g}" if above is not None else f"at least {low:g}"
+    raise ConfigError(
+        f"{field}={value!r}: must be a number, {floor}" + (f" and at most {high:g}" if high < math.inf else "")
+    )
+
+
+def whole(field: str, value: object, *, low: int) -> int:
+    """A whole number of at least `low`; anything else is refused."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= low:
+        return value
+    raise ConfigError(f"{field}={value!r}: must be a whole number of at least {low}")
+
+
+def seconds(field: str, value: object, *, above: float | None = None) -> float:
+    """A length of time, as a number of seconds or a timedelta."""
+    return number(field, value.total_seconds() if isinstance(value, timedelta) else value, above=above)
