@@ -1,0 +1,61 @@
+"""The command line: `holdfast`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from holdfast.ops.demo import Tell
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="holdfast")
+def main() -> None:
+    """Fault-tolerant processing for Python."""
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of the story.")
+def demo(as_json: bool) -> None:
+    """A guarded call through the troubles of a real local service, told step by step.
+
+    Takes a few seconds, needs nothing but this machine, and exits by itself: 0 when every promise was kept, 1 when
+    one was not.
+
+    \b
+    Example:
+      holdfast demo
+      holdfast demo --json | tail -n 1
+    """  # noqa: D301 - click wants the backspace itself
+    from holdfast.ops.demo import Demo  # noqa: PLC0415 - the other commands do not need it
+
+    one = Demo(_tell_json if as_json else _story_teller())
+    is_kept = one.run()
+    if as_json:
+        click.echo(json.dumps({"kind": "end", "kept": is_kept, "broken": one.surprises}))
+    elif is_kept:
+        click.secho("Every promise was kept.", fg="green")
+    for promise in one.surprises:
+        click.secho(f"Not as promised: {promise}", fg="red", err=True)
+    sys.exit(0 if is_kept else 1)
+
+
+def _tell_json(kind: str, line: str) -> None:
+    click.echo(json.dumps({"kind": kind, "text": line}))
+
+
+def _story_teller() -> Tell:
+    from rich.console import Console  # noqa: PLC0415 - rich costs 50 ms, and --json does not need it
+
+    console = Console(highlight=False, soft_wrap=True)
+    styles = {"scene": "bold", "event": "yellow", "result": "cyan", "summary": "bold green"}
+    indents = {"event": "    ", "result": "  "}
+
+    def tell(kind: str, line: str) -> None:
+        console.print(indents.get(kind, "") + line, style=styles[kind], markup=False)
+
+    return tell

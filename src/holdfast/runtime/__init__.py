@@ -1,0 +1,1 @@
+"""Acts: policies put behind locks, sleeps and loops."""

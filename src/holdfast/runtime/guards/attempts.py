@@ -1,0 +1,123 @@
+"""The loop form: a policy around code that is not a function."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from holdfast.errors import ConfigError, HoldfastError, TimeLimitExceeded
+from holdfast.runtime.guards.call import GuardedCall
+from holdfast.runtime.guards.drivers import aenter, apause, enter, pause
+from holdfast.runtime.guards.switch import SWITCH
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class Attempts:
+    """The attempts of one guarded block; a loop over it ends when one has succeeded. See `Policy.attempts`."""
+
+    def __init__(self, call: GuardedCall) -> None:
+        self._call = call
+        self._current: Attempt | None = None
+
+    def __iter__(self) -> Attempts:
+        if self._call.policy.timeout is not None:
+            raise ConfigError("timeout: a block of sync code cannot be interrupted; guard a function, or use async for")
+        return self
+
+    def __next__(self) -> Attempt:
+        if not self._goes_on():
+            raise StopIteration
+        if SWITCH.has_policies:
+            if self._call.attempts:
+                pause(self._call)
+            enter(self._call)
+        return self._next_attempt()
+
+    def __aiter__(self) -> Attempts:
+        return self
+
+    async def __anext__(self) -> Attempt:
+        if not self._goes_on():
+            raise StopAsyncIteration
+        if SWITCH.has_policies:
+            if self._call.attempts:
+                await apause(self._call)
+            await aenter(self._call)
+        return self._next_attempt()
+
+    def _goes_on(self) -> bool:
+        if self._current is None:
+            return True
+        if not self._current.is_over:
+            raise HoldfastError("an attempt was not used: write `with attempt:` around the guarded code")
+        return not self._current.is_last
+
+    def _next_attempt(self) -> Attempt:
+        self._current = Attempt(self._call)
+        return self._current
+
+
+class Attempt:
+    """One attempt of a guarded block. Use it with `with`, or with `async with` where there is a time limit."""
+
+    __slots__ = ("_began", "_call", "_timer", "is_last", "is_over", "number")
+
+    def __init__(self, call: GuardedCall) -> None:
+        self._call = call
+        self._timer: asyncio.Timeout | None = None
+        self._began = 0.0
+        self.number = call.attempts + 1
+        """Counted from 1."""
+        self.is_over = False
+        self.is_last = False
+        """Known when it is over: True when it succeeded, or when no other follows."""
+
+    def __enter__(self) -> Attempt:
+        if self._call.policy.timeout is not None:
+            raise ConfigError("timeout: write `async with attempt:`, so that the block can be interrupted")
+        self._began = self._call.policy.clock.monotonic()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
+        self.is_over = True
+        call = self._call
+        duration = call.policy.clock.monotonic() - self._began
+        if call.policy.bulkhead is not None and SWITCH.has_policies:
+            call.policy.bulkhead.release()
+        if isinstance(error, Exception):
+            self.is_last = not call.failed(error, duration)
+            return not self.is_last
+        self.is_last = True
+        if error is None:
+            call.succeeded(duration)
+        else:
+            call.dropped()
+        call.forget()
+        return False
+
+    async def __aenter__(self) -> Attempt:
+        policy = self._call.policy
+        if policy.timeout is not None and SWITCH.has_policies:
+            self._timer = policy.clock.timeout(policy.timeout)
+            await self._timer.__aenter__()
+        self._began = policy.clock.monotonic()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> bool:
+        if self._timer is None:
+            return self.__exit__(kind, error, tb)
+        try:
+            await self._timer.__aexit__(kind, error, tb)
+        except TimeoutError as over:
+            limit = TimeLimitExceeded(self._timer_limit())
+            if not self.__exit__(type(limit), limit, tb):
+                raise limit from over
+            return True
+        return self.__exit__(kind, error, tb)
+
+    def _timer_limit(self) -> float:
+        return self._call.policy.timeout or 0.0

@@ -1,0 +1,114 @@
+"""One guarded call under way: what has been tried, and what comes next. It neither waits nor runs anything itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from holdfast.errors import Refused, TimeLimitExceeded
+from holdfast.policy.breaker import IGNORED, SUCCESS, Permit
+from holdfast.policy.retry import RetryPolicy, next_delay
+from holdfast.runtime.guards.switch import SWITCH
+from holdfast.types import Failure, FailureContext, GiveUp, RetryScheduled
+
+NOTHING: Any = object()
+"""The fallback that is none, since None may be one."""
+
+if TYPE_CHECKING:
+    from holdfast.runtime.guards.breaker import CircuitBreaker
+    from holdfast.runtime.guards.policy import Policy
+
+
+class GuardedCall(Struct, eq=False):
+    """The judge of one call: told how each attempt ended, it says how long to wait for the next, or that none follows.
+
+    The sync driver, the async driver and the loop form all drive this one object.
+    """
+
+    policy: Policy
+    context: FailureContext
+    breaker: CircuitBreaker | None
+    permit: Permit | None = None
+    key: str = ""
+    attempts: int = 0
+    delay_s: float = 0.0
+    """How long to wait before the next attempt."""
+    elapsed_s: float = 0.0
+    """Run time and waits for retries so far; time spent waiting for a limit is nobody's failure and not in it."""
+    failure: Failure | None = None
+    """What became of the last attempt, if another follows it."""
+
+    def admit(self) -> None:
+        """Ask the breaker, immediately before an attempt; CircuitOpenError when it is not let through."""
+        if self.breaker is not None:
+            self.permit = self.breaker.admit()
+
+    def succeeded(self, duration: float) -> None:
+        """The attempt has succeeded."""
+        if self.breaker is not None and self.permit is not None:
+            self.breaker.settle(self.permit, SUCCESS, duration=duration)
+        if self.policy.budget is not None:
+            self.policy.budget.earn()
+
+    def dropped(self) -> None:
+        """The attempt was cancelled or the program is exiting: nothing is counted, the permit goes back."""
+        if self.breaker is not None and self.permit is not None:
+            self.breaker.settle(self.permit, IGNORED)
+
+    def failed(self, error: Exception, duration: float) -> bool:
+        """The attempt has failed: say whether another follows, after `delay_s`."""
+        if not SWITCH.has_policies:
+            return False
+        policy, breaker = self.policy, self.breaker
+        self.attempts += 1
+        self.elapsed_s += self.delay_s + duration
+        failure = policy.classify(error, self.context)
+        if breaker is not None and self.permit is not None:
+            breaker.settle(self.permit, breaker.outcome_of(failure), duration=duration, failure=failure)
+        if policy.retry is None:
+            return False
+        verdict = self._judge(policy.retry, failure)  # a GiveUp is a str; asking isinstance of an enum costs 150 ns
+        if isinstance(verdict, str):
+            if verdict is not GiveUp.NOT_RETRIABLE or self.attempts > 1:
+                self.note(error, verdict)
+            return False
+        self.failure = failure
+        self.delay_s = verdict
+        return True
+
+    def _judge(self, retry: RetryPolicy, failure: Failure) -> float | GiveUp:
+        policy = self.policy
+        if policy.timeout is not None and isinstance(failure.error, TimeLimitExceeded) and failure.error.still_running:
+            return GiveUp.STILL_RUNNING  # a second run beside the first one is not a retry
+        verdict = next_delay(retry, failure, retries=self.attempts - 1, elapsed_s=self.elapsed_s, rng=policy.rng)
+        if isinstance(verdict, str):
+            return verdict
+        if self.breaker is not None and self.breaker.refuses_for > verdict:
+            return GiveUp.BREAKER_OPEN  # the wait would be for nothing
+        if policy.budget is not None and not policy.budget.spend():
+            return GiveUp.BUDGET_EMPTY
+        return verdict
+
+    @property
+    def scheduled(self) -> RetryScheduled:
+        """What the hooks are told before the wait for the next attempt."""
+        assert self.failure is not None  # noqa: S101 - there is a next attempt only after a failure
+        return RetryScheduled(self.attempts, self.failure, self.delay_s, self.elapsed_s)
+
+    def refused(self, refusal: Refused) -> Exception:
+        """A gate has refused the next attempt: what to raise, the function's own last error if it was ever called."""
+        last = self.failure.error if self.failure is not None else None
+        if not isinstance(last, Exception):
+            return refusal
+        self.note(last, str(refusal))
+        return last
+
+    def forget(self) -> None:
+        """Let go of the last error, or else it and the frames it came through would keep each other alive."""
+        self.failure = None
+
+    def note(self, error: Exception, reason: str) -> None:
+        """Leave a line under the error's traceback that says what was tried and why no more."""
+        attempts = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
+        error.add_note(f"holdfast: gave up after {attempts} in {self.elapsed_s:.3g} s: {reason}")

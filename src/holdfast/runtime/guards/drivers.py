@@ -1,0 +1,215 @@
+"""The two loops that drive a GuardedCall: one blocks, one awaits. What they decide is decided in call.py."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+
+from holdfast.errors import Refused, TimeLimitExceeded
+from holdfast.runtime.guards.call import NOTHING, GuardedCall
+from holdfast.runtime.guards.switch import SWITCH
+from holdfast.runtime.guards.time_limit import run_within
+
+if TYPE_CHECKING:
+    from holdfast.runtime.guards.policy import Policy
+    from holdfast.types import RetryScheduled
+
+R = TypeVar("R")
+
+_logger = logging.getLogger("holdfast.policy")
+
+
+def run(call: GuardedCall, fn: Callable[..., R], args: Any, kwargs: Any) -> R:
+    """Attempt after attempt, until one succeeds or the policy gives up; then the fallback, if there is one."""
+    if not SWITCH.has_policies:
+        return fn(*args, **kwargs)
+    policy, monotonic = call.policy, call.policy.clock.monotonic
+    try:
+        while True:
+            if call.attempts:
+                pause(call)
+            if policy.has_gates:
+                enter(call)
+            began = monotonic()
+            try:
+                value = fn(*args, **kwargs) if policy.is_direct else _run_held(policy, fn, args, kwargs)
+                if type(value) is CoroutineType:
+                    refuse_coroutine(value)
+            except Exception as error:
+                if not call.failed(error, monotonic() - began):
+                    raise
+            except BaseException:
+                call.dropped()
+                raise
+            else:
+                call.succeeded(monotonic() - began)
+                return value
+    except Exception as error:
+        if policy.fallback is NOTHING:
+            raise
+        return cast(R, fall_back(policy.fallback, error))
+    finally:
+        call.forget()
+
+
+async def arun(call: GuardedCall, fn: Callable[..., Awaitable[R]], args: Any, kwargs: Any) -> R:
+    """The same for an async function."""
+    if not SWITCH.has_policies:
+        return await fn(*args, **kwargs)
+    policy, monotonic = call.policy, call.policy.clock.monotonic
+    try:
+        while True:
+            if call.attempts:
+                await apause(call)
+            if policy.has_gates:
+                await aenter(call)
+            began = monotonic()
+            try:
+                value = await (fn(*args, **kwargs) if policy.is_direct else _arun_held(policy, fn, args, kwargs))
+            except Exception as error:
+                if not call.failed(error, monotonic() - began):
+                    raise
+            except BaseException:
+                call.dropped()
+                raise
+            else:
+                call.succeeded(monotonic() - began)
+                return value
+    except Exception as error:
+        if policy.fallback is NOTHING:
+            raise
+        return cast(R, await afall_back(policy.fallback, error))
+    finally:
+        call.forget()
+
+
+def _run_held(policy: Policy, fn: Callable[..., R], args: Any, kwargs: Any) -> R:
+    """One attempt within its time limit, giving the bulkhead's place back when the function has really ended."""
+    leave = policy.bulkhead.release if policy.bulkhead is not None else _nothing_to_leave
+    if policy.timeout is not None:
+        return run_within(policy.timeout, policy.clock, leave, fn, args, kwargs)
+    try:
+        return fn(*args, **kwargs)
+    finally:
+        leave()
+
+
+async def _arun_held(policy: Policy, fn: Callable[..., Awaitable[R]], args: Any, kwargs: Any) -> R:
+    """The same for an async function, which can be cancelled."""
+    timer = policy.clock.timeout(policy.timeout)
+    try:
+        async with timer:
+            return await fn(*args, **kwargs)
+    except TimeoutError as error:
+        if policy.timeout is not None and timer.expired():
+            raise TimeLimitExceeded(policy.timeout) from error
+        raise  # the function's own
+    finally:
+        if policy.bulkhead is not None:
+            policy.bulkhead.release()
+
+
+def enter(call: GuardedCall) -> None:
+    """Pass every gate before an attempt. Refused is raised only before the first; later, the function's last error is.
+
+    An open breaker refuses before anything is waited for, and is asked for its permit last, so that no trial is held
+    while waiting; the limit is asked after the bulkhead, because a start is counted from when the function starts.
+    """
+    policy = call.policy
+    try:
+        if call.breaker is not None:
+            call.breaker.check()
+        if policy.bulkhead is not None:
+            policy.bulkhead.acquire()
+        try:
+            if policy.limiter is not None and SWITCH.has_waits:
+                policy.limiter.acquire(call.key)
+            call.admit()
+        except BaseException:
+            if policy.bulkhead is not None:
+                policy.bulkhead.release()
+            raise
+    except Refused as refusal:
+        error = call.refused(refusal)
+        if error is refusal:
+            raise
+    else:
+        return
+    raise error  # outside the handler, so that the refusal does not become its context
+
+
+async def aenter(call: GuardedCall) -> None:
+    """The same without blocking the event loop."""
+    policy = call.policy
+    try:
+        if call.breaker is not None:
+            call.breaker.check()
+        if policy.bulkhead is not None:
+            await policy.bulkhead.aacquire()
+        try:
+            if policy.limiter is not None and SWITCH.has_waits:
+                await policy.limiter.aacquire(call.key)
+            call.admit()
+        except BaseException:
+            if policy.bulkhead is not None:
+                policy.bulkhead.release()
+            raise
+    except Refused as refusal:
+        error = call.refused(refusal)
+        if error is refusal:
+            raise
+    else:
+        return
+    raise error  # outside the handler, so that the refusal does not become its context
+
+
+def pause(call: GuardedCall) -> None:
+    """Tell the hooks, then wait for the next attempt."""
+    for hook in call.policy.on_retry:
+        try:
+            hook(call.scheduled)
+        except Exception:
+            _log_hook(hook)
+    if call.delay_s > 0 and SWITCH.has_waits:
+        call.policy.clock.sleep(call.delay_s)
+
+
+async def apause(call: GuardedCall) -> None:
+    """The same without blocking the event loop; hooks may be async."""
+    for hook in call.policy.on_retry:
+        try:
+            answer = hook(call.scheduled)
+            if isawaitable(answer):
+                await answer
+        except Exception:
+            _log_hook(hook)
+    if call.delay_s > 0 and SWITCH.has_waits:
+        await call.policy.clock.asleep(call.delay_s)
+
+
+def fall_back(fallback: Any, error: Exception) -> Any:
+    """The value to return instead of the error."""
+    return fallback(error) if callable(fallback) else fallback
+
+
+async def afall_back(fallback: Any, error: Exception) -> Any:
+    """The same, where the fallback may be async."""
+    value = fall_back(fallback, error)
+    return await value if isawaitable(value) else value
+
+
+def _log_hook(hook: Callable[[RetryScheduled], object]) -> None:
+    _logger.exception("the on_retry hook %r raised; the call goes on", hook)
+
+
+def refuse_coroutine(value: Any) -> NoReturn:
+    """A coroutine from a sync function has not run yet: returning it would leave it unguarded."""
+    value.close()
+    raise TypeError("the function returned a coroutine; make it `async def`, or use `acall` instead of `call`")
+
+
+def _nothing_to_leave() -> None:
+    """There is no bulkhead to leave."""

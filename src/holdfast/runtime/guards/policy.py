@@ -1,0 +1,166 @@
+"""Policy: everything that guards a call, in one object."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, ParamSpec, TypeVar, cast
+
+from holdfast.clock import SystemClock, chance
+from holdfast.errors import ConfigError
+from holdfast.policy import bounds
+from holdfast.policy.classify import classify as classify_error
+from holdfast.policy.retry import RetryPolicy
+from holdfast.ports import Clock
+from holdfast.runtime.guards.attempts import Attempts
+from holdfast.runtime.guards.breaker import CircuitBreaker, CircuitBreakers
+from holdfast.runtime.guards.budget import RetryBudget
+from holdfast.runtime.guards.bulkhead import Bulkhead
+from holdfast.runtime.guards.call import NOTHING, GuardedCall
+from holdfast.runtime.guards.drivers import arun, run
+from holdfast.runtime.guards.limiter import RateLimiter
+from holdfast.runtime.guards.wrap import wrap_async, wrap_sync
+from holdfast.types import Failure, FailureContext, RetryScheduled, Rng
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+Classify = Callable[[BaseException, FailureContext | None], Failure]
+RetryHook = Callable[[RetryScheduled], object]
+
+
+class Policy:
+    """Guards calls: decorate a function with it, pass one to `call` or `acall`, or loop over `attempts`.
+
+    From the outside in: fallback, retry (with its budget), breaker, bulkhead, limiter, time limit, the function. Every
+    part is optional, and without any the function is simply called.
+
+    retry: how often and when a failed call is tried again. Without it there are no retries.
+    breaker: a CircuitBreaker, or CircuitBreakers for one per key.
+    limiter: a RateLimiter, or a rate such as "100/minute". A call waits for its start, within the limiter's max_wait.
+    bulkhead: a bound on the calls in flight.
+    budget: a bound on retries as a share of the successes, shared by all policies that hold it.
+    timeout: seconds one attempt may take; with retry.attempt_timeout too, the shorter one holds. An async function is
+        cancelled. A sync function cannot be: it runs on a thread of its own, the caller gets TimeLimitExceeded on
+        time, the thread goes on to its own end (holding its place in the bulkhead), and the call is not tried again.
+    fallback: what to return instead of raising: a value, or a function of the error (which may be async for `acall`).
+    classify: a Classifier, or any function from (error, context) to a Failure.
+    key: a function of the call's arguments to the key of breaker and limiter (a user, a tenant, a domain). Without it
+        the limiter has one key, and CircuitBreakers has one per function.
+    on_retry: one hook or several, told of each RetryScheduled before the wait; one that raises is logged and ignored.
+
+    When a call gives up, the function's own last error is raised, with a note of what was tried. A Refused is raised
+    only when the function was not called at all. CancelledError, KeyboardInterrupt and SystemExit pass through
+    untouched: never counted, classified or retried.
+    """
+
+    def __init__(
+        self,
+        *,
+        retry: RetryPolicy | None = None,
+        breaker: CircuitBreaker | CircuitBreakers | None = None,
+        limiter: RateLimiter | str | None = None,
+        bulkhead: Bulkhead | None = None,
+        budget: RetryBudget | None = None,
+        timeout: float | timedelta | None = None,
+        fallback: Any = NOTHING,
+        classify: Classify = classify_error,
+        key: Callable[..., str] | None = None,
+        on_retry: RetryHook | Iterable[RetryHook] = (),
+        clock: Clock | None = None,
+        rng: Rng = chance,
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.retry = _checked("retry", retry, RetryPolicy)
+        self.breaker = _checked("breaker", breaker, CircuitBreaker, CircuitBreakers)
+        parsed = RateLimiter.parse(limiter, clock=self.clock) if isinstance(limiter, str) else limiter
+        self.limiter = _checked("limiter", parsed, RateLimiter)
+        self.bulkhead = _checked("bulkhead", bulkhead, Bulkhead)
+        self.budget = _checked("budget", budget, RetryBudget)
+        own = None if timeout is None else bounds.seconds("timeout", timeout, above=0.0)
+        limits = [limit for limit in (own, retry.attempt_timeout if retry else None) if limit is not None]
+        self.timeout = min(limits, default=None)
+        self.fallback = fallback
+        self.classify = classify
+        self.key = key
+        self.on_retry: tuple[RetryHook, ...] = (on_retry,) if callable(on_retry) else tuple(on_retry)
+        self.rng = rng
+        self.is_direct = self.bulkhead is None and self.timeout is None
+        self.has_gates = any(part is not None for part in (self.breaker, self.bulkhead, self.limiter))
+
+    def __call__(self, fn: Callable[P, R]) -> Callable[P, R]:
+        """Guard a function, sync or async; the wrapped function keeps its signature."""
+        _refuse_unguardable(fn)
+        if _is_async(fn):
+            guarded = wrap_async(self, cast(Callable[P, Awaitable[Any]], fn), _name_of(fn))
+            return cast(Callable[P, R], functools.wraps(fn)(guarded))
+        self._refuse_async_parts(fn)
+        return functools.wraps(fn)(wrap_sync(self, fn, _name_of(fn)))
+
+    def call(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a sync function under this policy."""
+        _refuse_unguardable(fn)
+        self._refuse_async_parts(fn)
+        return run(self.begin(_name_of(fn), args, kwargs), fn, args, kwargs)
+
+    async def acall(self, fn: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Await an async function under this policy."""
+        _refuse_unguardable(fn)
+        return await arun(self.begin(_name_of(fn), args, kwargs), fn, args, kwargs)
+
+    def attempts(self, *, name: str = "block", key: str | None = None) -> Attempts:
+        """The loop form, for code that is not a function.
+
+        for attempt in policy.attempts():        # or: async for
+            with attempt:                        # or: async with
+                ...
+        """
+        if self.fallback is not NOTHING:
+            raise ConfigError("fallback: a loop has no value to fall back to; guard a function instead")
+        return Attempts(self._begin_for(name, key))
+
+    def begin(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> GuardedCall:
+        """A call of the function with this name and these arguments, not yet tried."""
+        return self._begin_for(name, None if self.key is None else self.key(*args, **kwargs))
+
+    def _begin_for(self, name: str, key: str | None) -> GuardedCall:
+        breaker = self.breaker
+        if isinstance(breaker, CircuitBreakers):
+            breaker = breaker[name if key is None else key]
+        return GuardedCall(self, FailureContext(name, breaker.name if breaker else None), breaker, key=key or "")
+
+    def _refuse_async_parts(self, fn: Callable[..., Any]) -> None:
+        for part in (*self.on_retry, self.fallback):
+            if part is not NOTHING and _is_async(part):
+                raise ConfigError(f"{part!r} is async, and cannot be awaited in the sync function {_name_of(fn)}")
+
+
+def _checked(field: str, value: T, *classes: type[Any]) -> T:
+    if value is None or isinstance(value, classes):
+        return value
+    raise ConfigError(f"{field}={value!r}: must be a {' or a '.join(one.__name__ for one in classes)}")
+
+
+def _name_of(fn: Callable[..., Any]) -> str:
+    """Module and name; a callable object goes by its class."""
+    named = fn if hasattr(fn, "__qualname__") else type(fn)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _is_async(fn: object) -> bool:
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+
+def _refuse_unguardable(fn: object) -> None:
+    """Refuse what would look guarded and not be."""
+    if isinstance(fn, staticmethod | classmethod):
+        raise ConfigError(f"{fn!r}: put the policy below @{type(fn).__name__}, directly on the function")
+    if not callable(fn):
+        raise ConfigError(f"{fn!r}: a policy guards a function")
+    for one in (fn, getattr(fn, "__call__", None)):  # noqa: B004 - the method, not whether there is one
+        if inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one):
+            raise ConfigError(
+                f"{_name_of(fn)} is a generator: it would run outside its guard. Guard the call that may fail inside it"
+            )

@@ -1,0 +1,91 @@
+"""`@retry`: the short form of a policy that only retries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack, overload
+
+from holdfast.clock import chance
+from holdfast.errors import ConfigError
+from holdfast.policy.backoff import Backoff, Jitter, Strategy
+from holdfast.policy.classify import classify
+from holdfast.policy.retry import FailureKey, RetryPolicy
+from holdfast.ports import Clock
+from holdfast.runtime.guards.policy import Classify, Policy, RetryHook
+from holdfast.types import Failure, FailureContext, FailureType, Rng
+
+P = ParamSpec("P")
+R = TypeVar("R")
+On = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
+
+
+class RetrySettings(TypedDict, total=False):
+    """The settings of `RetryPolicy`, where each is explained."""
+
+    max_retries: int
+    initial_delay: float
+    max_delay: float
+    multiplier: float
+    jitter: Jitter
+    strategy: Strategy
+    total_timeout: float | None
+    backoff_factor: float
+    min_delay: float
+    attempt_timeout: float | None
+    per_failure: Mapping[FailureKey, Backoff]
+
+
+@overload
+def retry(fn: Callable[P, R], /) -> Callable[P, R]: ...
+@overload
+def retry(
+    *,
+    on: On | None = None,
+    on_retry: RetryHook | Iterable[RetryHook] = (),
+    clock: Clock | None = None,
+    rng: Rng = chance,
+    **settings: Unpack[RetrySettings],
+) -> Policy: ...
+def retry(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    on: On | None = None,
+    on_retry: RetryHook | Iterable[RetryHook] = (),
+    clock: Clock | None = None,
+    rng: Rng = chance,
+    **settings: Unpack[RetrySettings],
+) -> Any:
+    """Retry a function that fails: `@retry`, or `@retry(on=…, max_retries=…)` with the settings of `RetryPolicy`.
+
+    on: an exception class, several, or a function from the error to whether it is retried. These errors are then
+    retried whatever their type, and no others are. Without it the failure's type decides.
+    """
+    policy = Policy(
+        retry=RetryPolicy(**settings),
+        classify=classify if on is None else _only(on),
+        on_retry=on_retry,
+        clock=clock,
+        rng=rng,
+    )
+    return policy if fn is None else policy(fn)
+
+
+def _only(on: On) -> Classify:
+    is_class = isinstance(on, type) and issubclass(on, BaseException)
+    is_classes = isinstance(on, tuple) and all(isinstance(one, type) and issubclass(one, BaseException) for one in on)
+    if not (is_class or (is_classes and on) or (callable(on) and not isinstance(on, type))):
+        raise ConfigError(f"on={on!r}: must be an exception class, several, or a function from the error to a bool")
+
+    def matches(error: BaseException) -> bool:
+        return isinstance(error, on) if isinstance(on, type | tuple) else bool(on(error))  # type: ignore[arg-type]
+
+    def classify_by_choice(error: BaseException, context: FailureContext | None) -> Failure:
+        failure = classify(error, context)
+        is_chosen = matches(error)
+        if failure.is_retriable == is_chosen:
+            return failure
+        chosen = FailureType.TRANSIENT if is_chosen else FailureType.PERMANENT
+        return Failure(chosen, error=error, severity=failure.severity, retry_after=failure.retry_after)
+
+    return classify_by_choice
