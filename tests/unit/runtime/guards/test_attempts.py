@@ -1,0 +1,50 @@
+"""The loop form, where it differs from a function."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import CircuitBreaker, CircuitBreakers, ConfigError, HoldfastError, Policy, RetryPolicy
+from holdfast.testing import ManualClock
+
+
+def test_attempts_are_numbered_from_one_and_the_loop_ends_with_the_first_success(clock: ManualClock) -> None:
+    numbers = []
+    for attempt in Policy(retry=RetryPolicy(jitter=False), clock=clock).attempts():
+        with attempt:
+            numbers.append(attempt.number)
+            if attempt.number < 3:
+                raise ConnectionError
+    assert numbers == [1, 2, 3]
+    assert clock.sleeps == [1.0, 3.0]
+
+
+def test_a_break_inside_the_block_is_a_success(clock: ManualClock) -> None:
+    breaker = CircuitBreaker(failure_threshold=2, clock=clock)
+    breaker.record_failure()
+    for attempt in Policy(breaker=breaker, clock=clock).attempts():
+        with attempt:
+            break
+    breaker.record_failure()
+    assert breaker.state == "closed"
+
+
+def test_an_attempt_that_was_not_used_is_an_error_rather_than_an_endless_loop(clock: ManualClock) -> None:
+    with pytest.raises(HoldfastError, match="write `with attempt:` around the guarded code"):
+        for _ in Policy(retry=RetryPolicy(), clock=clock).attempts():
+            pass
+
+
+def test_a_loop_has_no_fallback(clock: ManualClock) -> None:
+    with pytest.raises(ConfigError, match="a loop has no value to fall back to"):
+        Policy(fallback=0, clock=clock).attempts()
+
+
+def test_a_loop_has_its_own_name_or_key_among_the_breakers(clock: ManualClock) -> None:
+    breakers = CircuitBreakers(clock=clock)
+    policy = Policy(breaker=breakers, clock=clock)
+    for attempts in (policy.attempts(name="export"), policy.attempts(key="ann")):
+        for attempt in attempts:
+            with attempt:
+                pass
+    assert sorted(breaker.name for breaker in breakers) == ["ann", "export"]

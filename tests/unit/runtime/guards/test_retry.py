@@ -1,0 +1,82 @@
+"""`@retry`, the short form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import ConfigError, FailureType, Policy, RateLimited, RetryScheduled, retry
+from holdfast.runtime.guards.retry import RetrySettings
+from holdfast.testing import ManualClock
+
+
+class Shaky:
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.calls = 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return "done"
+
+
+def test_bare_it_retries_what_can_heal() -> None:
+    @retry
+    def fine() -> int:
+        return 3
+
+    assert fine() == 3
+    assert fine.__name__ == "fine"
+
+
+def test_with_settings_it_is_a_policy_that_decorates(clock: ManualClock) -> None:
+    shaky = Shaky(ConnectionError(), TimeoutError())
+    assert retry(max_retries=2, initial_delay=5, multiplier=2, jitter=False, clock=clock)(shaky)() == "done"
+    assert clock.sleeps == [5.0, 10.0]
+
+
+@pytest.mark.parametrize(
+    "on",
+    [ValueError, (KeyError, ValueError), lambda error: isinstance(error, ValueError)],
+    ids=["class", "several", "function"],
+)
+def test_chosen_errors_are_retried_whatever_their_type_and_no_others(
+    on: type[Exception] | Callable[[Exception], bool], clock: ManualClock
+) -> None:
+    shaky = Shaky(ValueError("a parser that is flaky"))
+    assert retry(on=on, clock=clock)(shaky)() == "done"
+    other = Shaky(ConnectionError("would heal, but was not chosen"))
+    with pytest.raises(ConnectionError):
+        retry(on=on, clock=clock)(other)()
+    assert other.calls == 1
+
+
+def test_a_chosen_error_keeps_its_type_and_its_wait_if_it_is_retriable(clock: ManualClock) -> None:
+    told: list[RetryScheduled] = []
+    shaky = Shaky(RateLimited("slow down", retry_after=7.0))
+    retry(on=RateLimited, on_retry=told.append, clock=clock)(shaky)()
+    assert told[0].failure.type is FailureType.RATE_LIMITED
+    assert clock.sleeps == [7.0]
+
+
+@pytest.mark.parametrize("on", [(), 3, "ValueError", (ValueError, 3), int])
+def test_what_cannot_be_chosen_is_refused(on: Any) -> None:
+    with pytest.raises(ConfigError, match="must be an exception class, several, or a function"):
+        retry(on=on)
+
+
+def test_impossible_settings_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="max_retries=-1: must be a whole number of at least 0"):
+        retry(max_retries=-1)
+
+
+def test_the_typed_settings_are_those_of_the_retry_policy() -> None:
+    policy = retry()
+    assert isinstance(policy, Policy)
+    assert policy.retry is not None
+    own = {name for name in policy.retry.__dataclass_fields__ if not name.startswith("_")}
+    assert own == RetrySettings.__optional_keys__
