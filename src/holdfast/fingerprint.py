@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from hashlib import blake2b
 from types import CodeType
 
 VERSION = 1
@@ -18,16 +17,14 @@ _OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STDLIB_FOLDER = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
-_VARYING = re.compile(
-    r"""
+# Compiled when first used, as hashlib is imported when first used: together they would cost 4 ms at import.
+_VARYING = r"""
       "[^"\n]*" | '[^'\n]*' | `[^`\n]*`                            # anything quoted
     | \b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b     # a UUID
     | \b0x[0-9a-fA-F]+\b                                           # an address
     | \b(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{8,}\b                        # a hash or another hexadecimal id
     | \d+(?:[.,:]\d+)*                                             # a number, a version, a time
-    """,
-    re.VERBOSE,
-)
+"""
 
 
 def name_of(error_class: type[BaseException]) -> str:
@@ -66,6 +63,8 @@ def fingerprint_of(error: BaseException) -> str:
     Made of the exception's class, the frames of user code (file and function, not line numbers) and the message
     without its numbers, ids and quoted parts. An exception group is known by its first member.
     """
+    from hashlib import blake2b  # noqa: PLC0415
+
     error = _first_member(error)
     parts = [name_of(type(error)), *_user_frames(error), _normalised(message_of(error))]
     digest = blake2b("\x1f".join(parts).encode("utf-8", "backslashreplace"), digest_size=8).hexdigest()
@@ -81,7 +80,7 @@ def _first_member(error: BaseException) -> BaseException:
 
 
 def _normalised(message: str) -> str:
-    return _VARYING.sub("#", message)
+    return re.sub(_VARYING, "#", message, flags=re.VERBOSE)
 
 
 def _user_frames(error: BaseException) -> list[str]:

@@ -48,13 +48,13 @@ def settings_of_a_backoff(draw: st.DrawFn) -> dict[str, Any]:
 def test_every_wait_is_within_its_limits(
     settings: dict[str, Any], strategy: Any, jitter: Any, n: int, chance: float
 ) -> None:
-    delay = Backoff(strategy=strategy, jitter=jitter, **settings).delay(n, lambda: chance)
+    delay = Backoff(strategy=strategy, jitter=jitter, **settings).delay(n, rng=lambda: chance)
     assert settings["min_delay"] <= delay <= settings["max_delay"]
 
 
 @given(settings_of_a_backoff(), jitters, retries, chances)
 def test_an_immediate_retry_never_waits(settings: dict[str, Any], jitter: Any, n: int, chance: float) -> None:
-    assert Backoff(strategy="immediate", jitter=jitter, **settings).delay(n, lambda: chance) == 0.0
+    assert Backoff(strategy="immediate", jitter=jitter, **settings).delay(n, rng=lambda: chance) == 0.0
 
 
 @given(settings_of_a_backoff(), growing, retries)
@@ -82,7 +82,7 @@ def test_jitter_keeps_a_wait_within_its_range_around_the_wait_without(
     settings["min_delay"] = 0.0
     plain = Backoff(strategy=strategy, jitter=False, **settings).delay(n)
     low, high = JITTERS[jitter] if isinstance(jitter, str) else jitter
-    delay = Backoff(strategy=strategy, jitter=jitter, **settings).delay(n, lambda: chance)
+    delay = Backoff(strategy=strategy, jitter=jitter, **settings).delay(n, rng=lambda: chance)
     rounding = 1.0 + 1e-12
     assert min(settings["max_delay"], plain * low) / rounding <= delay <= plain * high * rounding
 
@@ -94,7 +94,7 @@ def test_decorrelated_waits_follow_one_walk(settings: dict[str, Any], n: int, dr
     for chance in drawn[:n]:
         wait = initial + (max(initial, min(highest, 3 * wait)) - initial) * chance
     expected = max(settings["min_delay"], min(highest, wait))
-    assert Backoff(strategy="decorrelated", **settings).delay(n, iter(drawn).__next__) == pytest.approx(expected)
+    assert Backoff(strategy="decorrelated", **settings).delay(n, rng=iter(drawn).__next__) == pytest.approx(expected)
 
 
 healing = st.sampled_from([one for one in FailureType if one.is_retriable])
@@ -125,7 +125,7 @@ def test_no_wait_is_begun_that_would_end_after_the_total_limit(
     policy = RetryPolicy(strategy=strategy, total_timeout=total_timeout, max_retries=max_retries, **settings)
     failure = Failure(type_, retry_after=retry_after)
     answer = next_delay(policy, failure, retries=made, elapsed_s=elapsed, rng=lambda: chance)
-    wanted = policy.delay(made + 1, failure, lambda: chance)
+    wanted = policy.delay(made + 1, failure, rng=lambda: chance)
     if made >= max_retries:
         assert answer is GiveUp.RETRIES_USED_UP
     elif total_timeout is not None and elapsed + wanted > total_timeout:
@@ -140,7 +140,7 @@ def test_no_wait_is_begun_that_would_end_after_the_total_limit(
 def test_a_429_never_comes_back_before_30_60_120_nor_after_300(
     settings: dict[str, Any], jitter: Any, n: int, chance: float
 ) -> None:
-    delay = RetryPolicy(jitter=jitter, **settings).delay(n, Failure(FailureType.RATE_LIMITED), lambda: chance)
+    delay = RetryPolicy(jitter=jitter, **settings).delay(n, Failure(FailureType.RATE_LIMITED), rng=lambda: chance)
     assert min(300.0, 30.0 * 2.0 ** min(n - 1, 10)) <= delay <= 300.0
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, get_args
+
+from msgspec import Struct
 
 from holdfast.clock import chance
 from holdfast.errors import ConfigError
@@ -30,8 +31,7 @@ _DECORRELATED_GROWTH = 3.0
 _DECORRELATED_STEPS = 64  # by then every sequence has long reached its cap
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backoff:
+class Backoff(Struct, frozen=True, kw_only=True):
     """How waits grow from retry to retry.
 
     strategy: "exponential" (initial × multiplier each time), "linear" (initial, then + backoff_factor each time),
@@ -63,7 +63,7 @@ class Backoff:
             raise ConfigError(f"strategy={self.strategy!r}: must be one of {', '.join(names)}, or a function of n")
         jitter_range(self.jitter)
 
-    def delay(self, n: int, rng: Rng = chance) -> float:
+    def delay(self, n: int, *, rng: Rng = chance) -> float:
         """Seconds to wait before the n-th retry, n from 1."""
         if n < 1:
             raise ValueError(f"n={n}: retries are counted from 1")

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from holdfast.errors import ConfigError, IllegalChange
 from holdfast.policy import bounds
@@ -41,8 +40,7 @@ _ASK_AGAIN_S = 1.0  # nobody knows when the trials in flight will end
 _LONGEST_S = 3600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BreakerConfig:
+class BreakerConfig(Struct, frozen=True, kw_only=True):
     """When a breaker opens, for how long, and what it takes to close it again.
 
     failure_threshold: consecutive failures that open it. Not used where failure_rate is set.
@@ -89,7 +87,7 @@ class BreakerConfig:
         kept = frozenset(given) if isinstance(given, Collection) else frozenset()
         if not kept or not all(isinstance(one, FailureType) for one in kept):
             raise ConfigError(f"failure_types={given!r}: must be a set of FailureTypes, at least one")
-        object.__setattr__(self, "failure_types", kept)
+        force_setattr(self, "failure_types", kept)
 
     def _check_window(self) -> None:
         if (self.slow_rate is None) != (self.slow_call is None):
@@ -102,14 +100,14 @@ class BreakerConfig:
                     raise ConfigError(f"{name}={getattr(self, name)!r}: needs failure_rate or slow_rate beside it")
             return
         if self.window is None:
-            object.__setattr__(self, "window", _DEFAULT_WINDOW)
+            force_setattr(self, "window", _DEFAULT_WINDOW)
         if isinstance(self.window, timedelta):
             bounds.seconds("window", self.window, above=0.0)
         else:
             bounds.whole("window", self.window, low=1)
         largest = self.window if isinstance(self.window, int) else None
         if self.min_calls is None:
-            object.__setattr__(self, "min_calls", min(_DEFAULT_MIN_CALLS, largest or _DEFAULT_MIN_CALLS))
+            force_setattr(self, "min_calls", min(_DEFAULT_MIN_CALLS, largest or _DEFAULT_MIN_CALLS))
         bounds.whole("min_calls", self.min_calls, low=1)
         if largest is not None and self.min_calls is not None and self.min_calls > largest:
             raise ConfigError(f"min_calls={self.min_calls}: must be at most window, which is {largest}")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from holdfast.policy import bounds
 
 _ROUNDING = 1e-9  # ten tenths add up to a little less than one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetConfig:
+class BudgetConfig(Struct, frozen=True, kw_only=True):
     """ratio: what a success earns, as a share of a retry. cap: how many retries can be saved up; a budget starts full.
 
     Over any stretch there are at most cap + ratio × successes retries. The cap matters as much as the ratio: when all

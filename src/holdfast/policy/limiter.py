@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
-from datetime import timedelta
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from holdfast.errors import ConfigError
 from holdfast.policy import bounds
@@ -13,13 +15,13 @@ from holdfast.policy import bounds
 _UNITS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
 _UNITS |= {"d": 86_400.0, "day": 86_400.0}
 _UNITS |= {f"{name}s": unit for name, unit in _UNITS.items() if len(name) > 1}  # "ms" would not be minutes
-_RATE = re.compile(r"\s*(\d{1,9})\s*/\s*(\d{1,6}(?:\.\d{1,6})?)?\s*([a-z]+)\s*")
+_RATE = r"\s*(\d{1,9})\s*/\s*(\d{1,6}(?:\.\d{1,6})?)?\s*([a-z]+)\s*"
+_ALL: Any = None
 _ENTRIES = 64
 _SOON = 1e-9  # a wait this short is a rounding error, not a wait
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class Rate:
+class Rate(Struct, frozen=True):
     """At most `max_calls` starts in any `time_window` seconds, of which at most `burst` at once [max_calls].
 
     With a smaller burst the rest are spread evenly: a burst of 1 puts time_window / max_calls between any two starts.
@@ -27,27 +29,27 @@ class Rate:
 
     max_calls: int
     time_window: float
-    burst: int
+    burst: int = _ALL
 
-    def __init__(self, max_calls: int, time_window: float | timedelta, burst: int | None = None) -> None:
-        object.__setattr__(self, "max_calls", bounds.whole("max_calls", max_calls, low=1))
-        object.__setattr__(self, "time_window", bounds.seconds("time_window", time_window, above=0.0))
-        object.__setattr__(self, "burst", bounds.whole("burst", max_calls if burst is None else burst, low=1))
-        if self.burst > max_calls:
-            raise ConfigError(f"burst={burst!r}: must be at most max_calls, which is {max_calls}")
+    def __post_init__(self) -> None:
+        bounds.whole("max_calls", self.max_calls, low=1)
+        bounds.number("time_window", self.time_window, above=0.0)
+        if self.burst is _ALL:
+            force_setattr(self, "burst", self.max_calls)
+        if bounds.whole("burst", self.burst, low=1) > self.max_calls:
+            raise ConfigError(f"burst={self.burst!r}: must be at most max_calls, which is {self.max_calls}")
 
     @classmethod
     def parse(cls, text: str) -> Rate:
         """A rate as people write it: "100/minute", "5/10s", "2/second"."""
-        match = _RATE.fullmatch(text.lower()) if isinstance(text, str) else None
+        match = re.fullmatch(_RATE, text.lower()) if isinstance(text, str) else None
         unit = _UNITS.get(match[3]) if match else None
         if match is None or unit is None or int(match[1]) == 0 or (match[2] and float(match[2]) == 0):
             raise ConfigError(f"rate={text!r}: must be like '100/minute', '5/10s' or '2/second'")
         return cls(int(match[1]), float(match[2] or 1) * unit)
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(Struct):
     """Starts so close together that they are remembered as one."""
 
     first: float
@@ -55,15 +57,14 @@ class _Entry:
     count: int = 1
 
 
-@dataclass(slots=True)
-class Starts:
+class Starts(Struct):
     """The starts that a window still remembers, oldest first.
 
     Starts close together share an entry, dated at the last of them, so there are never more than a few dozen entries
     however high the limit, and the limit is kept all the same: an entry is forgotten too late, never too early.
     """
 
-    entries: list[_Entry] = field(default_factory=list)
+    entries: list[_Entry] = []  # noqa: RUF012 - a Struct copies it
     count: int = 0
     next_even: float = -math.inf
     """With a burst smaller than the limit: when the next start would be if all were evenly spread."""

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
+
+from msgspec.structs import force_setattr, replace
 
 from holdfast.clock import chance
 from holdfast.errors import ConfigError
 from holdfast.policy import bounds
-from holdfast.policy.backoff import Backoff, Jitter, Strategy, jitter_range
+from holdfast.policy.backoff import Backoff, jitter_range
 from holdfast.types import Failure, FailureType, GiveUp, Rng
 
 FailureKey = FailureType | type[BaseException]
 
+RATE_LIMITED_BACKOFF = Backoff(initial_delay=30.0, multiplier=2.0, max_delay=300.0, min_delay=0.0, jitter=False)
+"""30, 60, 120 … s and at most 300 s, for a refusal that does not say when to come back."""
+
+# Jitter here only ever adds: coming back early is what got us refused.
+_RATE_LIMITED_JITTERED = replace(RATE_LIMITED_BACKOFF, jitter="additive")
 _RATE_LIMITED: Final = FailureType.RATE_LIMITED  # see breaker.py
 _NOTHING: Mapping[FailureKey, Backoff] = MappingProxyType({})
 
 
-def rate_limited_backoff(*, is_jittered: bool) -> Backoff:
-    """30, 60, 120 … s and at most 300 s, for a refusal that does not say when to come back.
-
-    Its jitter only ever adds: coming back before the others is no use, coming back early is what got us refused.
-    """
-    return Backoff(
-        initial_delay=30.0, multiplier=2.0, max_delay=300.0, jitter="additive" if is_jittered else "none", min_delay=0.0
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class RetryPolicy(Backoff, frozen=True, kw_only=True):
     """How often a failed call is tried again, how long to wait before each retry, and when to stop.
 
     max_retries: retries after the first attempt, so at most max_retries + 1 attempts.
@@ -44,38 +39,18 @@ class RetryPolicy:
     """
 
     max_retries: int = 5
-    initial_delay: float = 1.0
-    max_delay: float = 60.0
-    multiplier: float = 3.0
-    jitter: Jitter = True
-    strategy: Strategy = "exponential"
     total_timeout: float | None = 300.0
-    backoff_factor: float = 1.5
-    min_delay: float = 0.1
     attempt_timeout: float | None = None
-    per_failure: Mapping[FailureKey, Backoff] = field(default_factory=lambda: _NOTHING)
-    _backoff: Backoff = field(init=False, repr=False, compare=False)
-    _rate_limited: Backoff = field(init=False, repr=False, compare=False)
+    per_failure: Mapping[FailureKey, Backoff] = _NOTHING
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         bounds.whole("max_retries", self.max_retries, low=0)
         if self.total_timeout is not None:
             bounds.number("total_timeout", self.total_timeout, above=0.0)
         if self.attempt_timeout is not None:
             bounds.number("attempt_timeout", self.attempt_timeout, above=0.0)
-        own = Backoff(
-            strategy=self.strategy,
-            initial_delay=self.initial_delay,
-            max_delay=self.max_delay,
-            multiplier=self.multiplier,
-            jitter=self.jitter,
-            backoff_factor=self.backoff_factor,
-            min_delay=self.min_delay,
-        )
-        low, high = jitter_range(self.jitter)
-        object.__setattr__(self, "_backoff", own)
-        object.__setattr__(self, "_rate_limited", rate_limited_backoff(is_jittered=low != high))
-        object.__setattr__(self, "per_failure", MappingProxyType(dict(self._checked_entries())))
+        force_setattr(self, "per_failure", MappingProxyType(dict(self._checked_entries())))
 
     def _checked_entries(self) -> Mapping[FailureKey, Backoff]:
         if not isinstance(self.per_failure, Mapping):
@@ -84,27 +59,30 @@ class RetryPolicy:
             is_class = isinstance(key, type) and issubclass(key, BaseException)
             if not is_class and not isinstance(key, FailureType):
                 raise ConfigError(f"per_failure={key!r}: a key must be a FailureType or an exception class")
-            if not isinstance(entry, Backoff):
+            if not isinstance(entry, Backoff) or isinstance(entry, RetryPolicy):  # its own limits would not be kept
                 raise ConfigError(f"per_failure[{key!r}]={entry!r}: must be a Backoff")
         return self.per_failure
 
-    def delay(self, n: int, failure: Failure | None = None, rng: Rng = chance) -> float:
+    def delay(self, n: int, failure: Failure | None = None, *, rng: Rng = chance) -> float:
         """Seconds to wait before the n-th retry, n from 1. What the other side asked for wins over our own backoff."""
         if failure is None:
-            return self._backoff.delay(n, rng)
+            return Backoff.delay(self, n, rng=rng)
         if failure.retry_after is not None:
             return failure.retry_after
-        return self.backoff_for(failure).delay(n, rng)
+        return Backoff.delay(self.backoff_for(failure), n, rng=rng)
 
     def backoff_for(self, failure: Failure) -> Backoff:
-        """The backoff that applies to this failure."""
+        """The backoff that applies to this failure: this policy's own, unless per_failure says another."""
         if self.per_failure:
             for error_class in type(failure.error).__mro__:
                 if error_class in self.per_failure:
                     return self.per_failure[error_class]
             if failure.type in self.per_failure:
                 return self.per_failure[failure.type]
-        return self._rate_limited if failure.type is _RATE_LIMITED else self._backoff
+        if failure.type is _RATE_LIMITED:
+            low, high = jitter_range(self.jitter)
+            return RATE_LIMITED_BACKOFF if low == high else _RATE_LIMITED_JITTERED
+        return self
 
 
 STREAM_RETRY = RetryPolicy(max_retries=3, initial_delay=1.0, multiplier=2.0, jitter=(1.0, 1.5))
@@ -120,7 +98,7 @@ def next_delay(policy: RetryPolicy, failure: Failure, *, retries: int, elapsed_s
         return GiveUp.NOT_RETRIABLE
     if retries >= policy.max_retries:
         return GiveUp.RETRIES_USED_UP
-    delay = policy.delay(retries + 1, failure, rng)
+    delay = policy.delay(retries + 1, failure, rng=rng)
     if policy.total_timeout is not None and elapsed_s + delay > policy.total_timeout:
         return GiveUp.TOTAL_TIME_OVER
     return delay

@@ -20,7 +20,7 @@ def no_chance() -> float:
 
 
 def waits(backoff: Backoff, count: int) -> list[float]:
-    return [backoff.delay(n, no_chance) for n in range(1, count + 1)]
+    return [backoff.delay(n, rng=no_chance) for n in range(1, count + 1)]
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_without_jitter_the_waits_are_exact_and_need_no_chance(backoff: Backoff,
 )
 def test_each_jitter_has_its_exact_range(jitter: Jitter, low: float, high: float) -> None:
     backoff = Backoff(strategy="fixed", initial_delay=8.0, jitter=jitter, min_delay=0.0)
-    assert backoff.delay(1, ScriptedRng([0.0])) == pytest.approx(low)
-    assert backoff.delay(1, ScriptedRng([0.5])) == pytest.approx((low + high) / 2)
-    assert backoff.delay(1, ScriptedRng([ALMOST_ONE])) == pytest.approx(high)
+    assert backoff.delay(1, rng=ScriptedRng([0.0])) == pytest.approx(low)
+    assert backoff.delay(1, rng=ScriptedRng([0.5])) == pytest.approx((low + high) / 2)
+    assert backoff.delay(1, rng=ScriptedRng([ALMOST_ONE])) == pytest.approx(high)
 
 
 def test_jitter_is_drawn_anew_for_every_retry() -> None:
     backoff, rng = Backoff(min_delay=0.0), ScriptedRng([0.5, 0.25, 1 / 3])
-    assert [backoff.delay(n, rng) for n in (1, 2, 3)] == [0.5, 0.75, 3.0]
+    assert [backoff.delay(n, rng=rng) for n in (1, 2, 3)] == [0.5, 0.75, 3.0]
 
 
 @pytest.mark.parametrize(
@@ -82,12 +82,12 @@ def test_jitter_is_drawn_anew_for_every_retry() -> None:
     ],
 )
 def test_limits_are_applied_after_the_jitter(n: int, chance: float, expected: float) -> None:
-    assert Backoff().delay(n, ScriptedRng([chance])) == expected
+    assert Backoff().delay(n, rng=ScriptedRng([chance])) == expected
 
 
 def test_a_jitter_that_adds_does_not_go_over_max_delay() -> None:
-    assert Backoff(jitter="additive").delay(5, ScriptedRng([0.5])) == 60.0
-    assert Backoff(jitter="proportional", initial_delay=50.0).delay(1, ScriptedRng([0.9])) == 60.0
+    assert Backoff(jitter="additive").delay(5, rng=ScriptedRng([0.5])) == 60.0
+    assert Backoff(jitter="proportional", initial_delay=50.0).delay(1, rng=ScriptedRng([0.9])) == 60.0
 
 
 @pytest.mark.parametrize(
@@ -102,16 +102,16 @@ def test_decorrelated_draws_between_the_initial_delay_and_three_times_the_wait_b
     chance: list[float], expected: list[float]
 ) -> None:
     backoff = Backoff(strategy="decorrelated")
-    assert [backoff.delay(n, ScriptedRng(chance)) for n in range(1, 5)] == expected
+    assert [backoff.delay(n, rng=ScriptedRng(chance)) for n in range(1, 5)] == expected
 
 
 def test_decorrelated_is_held_at_max_delay_and_min_delay() -> None:
     high = Backoff(strategy="decorrelated", max_delay=10.0)
-    assert high.delay(40, ScriptedRng([ALMOST_ONE])) == pytest.approx(10.0)
-    assert high.delay(40, ScriptedRng([0.5])) == 5.5  # half-way between 1 and 10
-    assert Backoff(strategy="decorrelated", initial_delay=0.0).delay(3, ScriptedRng([0.5])) == 0.1
-    assert Backoff(strategy="decorrelated", initial_delay=90.0).delay(1, ScriptedRng([0.5])) == 60.0
-    assert Backoff(strategy="decorrelated", initial_delay=90.0).delay(9, ScriptedRng([0.5])) == 60.0
+    assert high.delay(40, rng=ScriptedRng([ALMOST_ONE])) == pytest.approx(10.0)
+    assert high.delay(40, rng=ScriptedRng([0.5])) == 5.5  # half-way between 1 and 10
+    assert Backoff(strategy="decorrelated", initial_delay=0.0).delay(3, rng=ScriptedRng([0.5])) == 0.1
+    assert Backoff(strategy="decorrelated", initial_delay=90.0).delay(1, rng=ScriptedRng([0.5])) == 60.0
+    assert Backoff(strategy="decorrelated", initial_delay=90.0).delay(9, rng=ScriptedRng([0.5])) == 60.0
 
 
 @pytest.mark.parametrize(("n", "draws"), [(1, 1), (63, 63), (64, 64), (65, 64), (10**9, 64)])
@@ -122,13 +122,13 @@ def test_decorrelated_draws_once_a_step_and_at_most_64_times(n: int, draws: int)
         asked.append(n)
         return 0.5
 
-    Backoff(strategy="decorrelated").delay(n, counted)
+    Backoff(strategy="decorrelated").delay(n, rng=counted)
     assert len(asked) == draws
 
 
 def test_decorrelated_does_not_look_at_the_jitter_setting() -> None:
     for jitter in (True, False):
-        assert Backoff(strategy="decorrelated", jitter=jitter).delay(1, ScriptedRng([0.5])) == 2.0
+        assert Backoff(strategy="decorrelated", jitter=jitter).delay(1, rng=ScriptedRng([0.5])) == 2.0
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_function_is_given_n_and_held_within_the_limits(
 
 
 def test_jitter_applies_to_a_function_too() -> None:
-    assert Backoff(strategy=lambda n: 10.0 * n).delay(2, ScriptedRng([0.25])) == 5.0
+    assert Backoff(strategy=lambda n: 10.0 * n).delay(2, rng=ScriptedRng([0.25])) == 5.0
 
 
 @pytest.mark.parametrize("n", [10_000, 10**9])

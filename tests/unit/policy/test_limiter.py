@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -347,8 +346,8 @@ def test_a_rate_that_does_not_parse_is_refused(text: Any) -> None:
     assert str(refused.value) == f"rate={text!r}: must be like '100/minute', '5/10s' or '2/second'"
 
 
-def test_a_rate_may_be_given_in_numbers_or_a_timedelta() -> None:
-    rate = Rate(5, timedelta(minutes=2), burst=2)
+def test_a_rate_may_be_given_in_numbers_or_in_words() -> None:
+    rate = Rate(5, 120.0, burst=2)
     assert (rate.max_calls, rate.time_window, rate.burst) == (5, 120.0, 2)
     assert Rate(5, 120) == Rate.parse("5/2minutes")
 
@@ -366,7 +365,6 @@ def test_a_rate_may_be_given_in_numbers_or_a_timedelta() -> None:
         ((5, math.nan), "time_window=nan: must be a number, above 0"),
         ((5, math.inf), "time_window=inf: must be a number, above 0"),
         ((5, "minute"), "time_window='minute': must be a number, above 0"),
-        ((5, timedelta(0)), "time_window=0.0: must be a number, above 0"),
         ((5, 1.0, 0), "burst=0: must be a whole number of at least 1"),
         ((5, 1.0, True), "burst=True: must be a whole number of at least 1"),
         ((5, 1.0, 6), "burst=6: must be at most max_calls, which is 5"),

@@ -24,7 +24,7 @@ def fixed(seconds: float) -> Backoff:
 
 
 def waits(policy: RetryPolicy, failure: Failure | None, count: int) -> list[float]:
-    return [policy.delay(n, failure, HALF) for n in range(1, count + 1)]
+    return [policy.delay(n, failure, rng=HALF) for n in range(1, count + 1)]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_policys_own_settings_decide_with_and_without_a_failure(policy: Retr
 @pytest.mark.parametrize(("chance", "factor"), [(0.0, 1.0), (0.5, 1.25), (ALMOST_ONE, 1.5)])
 def test_the_default_for_streams_is_one_two_four_seconds_plus_up_to_half(chance: float, factor: float) -> None:
     rng = ScriptedRng([chance])
-    assert [STREAM_RETRY.delay(n, NETWORK, rng) for n in (1, 2, 3)] == pytest.approx([factor, 2 * factor, 4 * factor])
+    assert [STREAM_RETRY.delay(n, NETWORK, rng=rng) for n in (1, 2, 3)] == pytest.approx([factor, 2 * factor, 4 * factor])
     assert next_delay(STREAM_RETRY, NETWORK, retries=3, elapsed_s=0.0, rng=rng) is GiveUp.RETRIES_USED_UP
 
 
@@ -144,7 +144,7 @@ def test_a_429_without_retry_after_waits_30_60_120_at_most_300_whatever_max_dela
 )
 def test_with_jitter_a_429_never_comes_back_earlier(jitter: Jitter, chance: float, expected: list[float]) -> None:
     policy, rng = RetryPolicy(jitter=jitter), ScriptedRng([chance])
-    assert [policy.delay(n, REFUSED_429, rng) for n in range(1, 7)] == pytest.approx(expected)
+    assert [policy.delay(n, REFUSED_429, rng=rng) for n in range(1, 7)] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("jitter", [False, "none", (1.0, 1.0), (0.5, 0.5)])

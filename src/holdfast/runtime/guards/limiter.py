@@ -31,7 +31,8 @@ class RateLimiter:
         max_wait: float | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.rate = Rate(max_calls, time_window, burst)
+        window_s = bounds.seconds("time_window", time_window, above=0.0)
+        self.rate = Rate(max_calls, window_s) if burst is None else Rate(max_calls, window_s, burst)
         self.max_wait = None if max_wait is None else bounds.number("max_wait", max_wait)
         self._clock = clock or SystemClock()
         self._buckets = Keyed(lambda key: _Bucket(self.rate), self._is_idle)
