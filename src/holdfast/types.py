@@ -94,7 +94,7 @@ class Failure(Struct, eq=False):
     """The type's own, unless a rule says another."""
     retry_after: float | None = None
     """Seconds that the other side asked us to wait."""
-    texts: dict[TextName, str] = {}
+    texts: dict[TextName, str] | None = None
 
     def __post_init__(self) -> None:
         if self.severity is _TYPES_OWN:
@@ -126,6 +126,8 @@ class Failure(Struct, eq=False):
         return self._text("fingerprint", fingerprint_of)
 
     def _text(self, name: TextName, make: Callable[[BaseException], str]) -> str:
+        if self.texts is None:
+            self.texts = {}
         if name not in self.texts:
             self.texts[name] = make(self.error) if self.error is not None else ""
         return self.texts[name]

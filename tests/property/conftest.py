@@ -1,13 +1,15 @@
-"""Property tests are the same in every run; HOLDFAST_PROPERTY=long looks further, and elsewhere each time."""
+"""Property tests are the same in every run. HOLDFAST_PROPERTY=long looks much further, and elsewhere each time."""
 
 from __future__ import annotations
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 settings.register_profile("ci", derandomize=True, database=None, deadline=None, max_examples=200)
 settings.register_profile(
     "long", database=None, deadline=None, max_examples=5_000, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("long" if os.environ.get("HOLDFAST_PROPERTY") == "long" else "ci")
+# For mutation testing, where any failure will do and nobody reads it.
+settings.register_profile("mutation", settings.get_profile("ci"), max_examples=50, phases=[Phase.generate])
+settings.load_profile(os.environ.get("HOLDFAST_PROPERTY", "ci"))

@@ -84,6 +84,37 @@ def test_never_more_than_max_calls_start_in_any_window_and_waits_are_exact(
                 starts.add(rate, now)
                 every.starts.append(now)
     assert most_in_any_window(every.starts, rate.time_window) <= rate.max_calls
+
+
+@given(rates(), crowds)
+def test_taking_a_start_is_asking_and_then_starting(rate: Rate, steps: list[tuple[float, int, bool]]) -> None:
+    taking, asking, now = Starts(), Starts(), 0.0
+    for gap, callers, has_others_ahead in steps:
+        now += gap
+        for ahead in range(callers):
+            wait = asking.wait(rate, now, ahead * has_others_ahead)
+            if wait == 0.0:
+                asking.add(rate, now)
+            assert taking.take(rate, now, ahead * has_others_ahead) == wait
+    assert taking.is_idle(rate, now) == asking.is_idle(rate, now)
+    assert (taking.count, taking.entries, taking.next_even) == (asking.count, asking.entries, asking.next_even)
+
+
+@given(
+    st.integers(65, 130),
+    st.lists(st.tuples(st.integers(0, 24) | st.integers(990, 1030), st.integers(1, 90)), min_size=8, max_size=24),
+)
+def test_never_more_than_max_calls_start_in_any_window_where_starts_share_entries(
+    max_calls: int, steps: list[tuple[int, int]]
+) -> None:
+    rate, starts, every, now = Rate(max_calls, 1.0), Starts(), list[float](), 0.0
+    for gap, callers in steps:  # in parts of 1024: an entry spans 16, and a window later its calls leave
+        now += gap / 1024
+        for _ in range(callers):
+            if starts.wait(rate, now) == 0.0:
+                starts.add(rate, now)
+                every.append(now)
+    assert most_in_any_window(every, 1.0) <= max_calls
     assert len(starts.entries) <= 66
 
 
@@ -141,28 +172,27 @@ def test_a_rate_that_is_written_down_is_read_back(calls: int, number: int, unit:
 # ---- the budget
 
 thousandths = st.integers(0, 1000).map(lambda part: Fraction(part, 1000))
-many_booleans = st.integers(0, 120).flatmap(lambda size: st.lists(st.booleans(), min_size=size, max_size=size))
+ratios = st.integers(0, 10).map(lambda part: Fraction(part, 10)) | thousandths
+runs = st.lists(st.integers(1, 12), min_size=1, max_size=30)
 many_integers = st.integers(0, 60).flatmap(lambda size: st.lists(st.integers(0, 5), min_size=size, max_size=size))
 
 
-@given(thousandths, st.integers(1, 20).map(Fraction), many_booleans)
-def test_retries_are_granted_exactly_as_exact_arithmetic_says(
-    ratio: Fraction, cap: Fraction, steps: list[bool]
-) -> None:
+@given(ratios, st.integers(1, 4).map(Fraction), runs)
+def test_retries_are_granted_exactly_as_exact_arithmetic_says(ratio: Fraction, cap: Fraction, runs: list[int]) -> None:
     config = BudgetConfig(ratio=float(ratio), cap=float(cap))
     tokens, exact = config.cap, cap
-    for is_success in steps:
-        if is_success:
+    for successes in runs:
+        for _ in range(successes):
             tokens, exact = earned(config, tokens), min(cap, exact + ratio)
-            continue
-        left = spent(tokens)
-        assert (left is None) == (exact < 1)
-        if left is not None:
+        while exact >= 1:  # then every retry that there is
+            left = spent(tokens)
+            assert left is not None
+            assert 0.0 <= left <= config.cap
             tokens, exact = left, exact - 1
-        assert 0.0 <= tokens <= config.cap
+        assert spent(tokens) is None
 
 
-@given(thousandths, st.integers(1, 5).map(Fraction), many_integers)
+@given(ratios, st.integers(1, 5).map(Fraction), many_integers)
 def test_over_any_stretch_retries_are_at_most_cap_and_ratio_times_successes(
     ratio: Fraction, cap: Fraction, steps: list[int]
 ) -> None:

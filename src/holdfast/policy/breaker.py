@@ -214,7 +214,6 @@ def record(
     permit: Permit,
     outcome: Outcome,
     now: float,
-    *,
     slow: bool = False,
     totals: Totals | None = None,
 ) -> BreakerState:

@@ -7,8 +7,9 @@ is only the order in which they are asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError
@@ -30,8 +31,7 @@ _T = TypeVar("_T")
 ErrorClass: TypeAlias = type[BaseException]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A user's rule: errors that match `on` are of this type.
 
     `on` is an exception class, a tuple of them, or a predicate; a predicate that raises does not match. With `task` or
@@ -57,7 +57,8 @@ class Rule:
             return False
         if isinstance(self.on, type | tuple):
             return isinstance(error, self.on)
-        return bool(quietly(self.on, error))
+        predicate = self.on
+        return quietly(lambda: bool(predicate(error))) is True
 
 
 class Classifier:
@@ -73,7 +74,7 @@ class Classifier:
 
     def __call__(self, error: BaseException, context: FailureContext | None = None) -> Failure:
         """Say what kind of failure an error is, as `classify` does."""
-        return _classify(error, context, self._rules, self._now)
+        return _inquire(error, context, self._rules, self._now)
 
 
 def classify(
@@ -87,26 +88,25 @@ def classify(
     limited, else the first. What nobody recognises is SYSTEM, so it is retried. `now` is wall time in seconds, for
     waits that are given as an instant.
     """
-    return _classify(error, context, (), now)
-
-
-def _classify(
-    error: BaseException, context: FailureContext | None, rules: tuple[Rule, ...], now: Callable[[], float]
-) -> Failure:
-    plan = _plan_for(type(error))
+    plan = _plans.get(type(error)) or _plan_for(type(error))
     if (
         plan.is_plain
-        and not rules
         and error.__cause__ is None
         and error.__context__ is None
-        and ATTRIBUTES.isdisjoint(error.__dict__)
+        and (not error.__dict__ or ATTRIBUTES.isdisjoint(error.__dict__))
     ):
         return Failure(plan.type, error, plan.severity)
+    return _inquire(error, context, (), now)
+
+
+def _inquire(
+    error: BaseException, context: FailureContext | None, rules: tuple[Rule, ...], now: Callable[[], float]
+) -> Failure:
     found = _Inquiry(rules, context or FailureContext(), now).into(error)
     return Failure(found.type, error, found.severity or found.type.severity, found.retry_after)
 
 
-class _Plan(NamedTuple):
+class _Plan(Struct, frozen=True):
     """What there is to ask of errors of one class."""
 
     type: FailureType
@@ -162,8 +162,7 @@ def _is_mute(error: BaseException, plan: _Plan) -> bool:
     return not plan.has_attributes and ATTRIBUTES.isdisjoint(error.__dict__)
 
 
-@dataclass(slots=True)
-class _Inquiry:
+class _Inquiry(Struct):
     """One error looked into, with all that hangs on it."""
 
     rules: tuple[Rule, ...]
@@ -222,8 +221,9 @@ class _Inquiry:
                 return
             self.errors_left -= 1
             yield link
-            links = _links(link, even_suppressed=even_suppressed)
-            chain += [inner for inner in links if not any(inner is met for met in chain)]
+            for inner in _links(link, even_suppressed=even_suppressed):
+                if not any(inner is met for met in chain):
+                    chain.append(inner)
 
 
 def _links(error: BaseException, *, even_suppressed: bool) -> Iterator[BaseException]:

@@ -42,7 +42,7 @@ ATTRIBUTES = frozenset(
 
 _FORBIDDEN = 403
 _PARTS_READ = 32
-_WRONG_PASSWORD = ("password authentication failed", "no password supplied", "authentication failed", "pg_hba.conf")
+_WRONG_PASSWORD = ("authentication failed", "no password supplied", "pg_hba.conf")
 _UNREACHED = ("failed to connect to all addresses", "dns resolution failed", "errors resolving")
 _BAD_CERTIFICATE = ("certificate_verify_failed", "certificate verify failed")
 
@@ -86,7 +86,7 @@ def by_aws_code(error: BaseException) -> Finding | None:
 
 def by_google_reason(error: BaseException) -> Finding | None:
     """A used-up quota, told by the reasons in the body: Google sends 403 for it."""
-    reasons = {_item(part, "reason") for part in _google_parts(error)} | {attribute(error, "reason")}
+    reasons = [attribute(error, "reason"), *(_item(part, "reason") for part in _google_parts(error))]
     return Finding(RATE_LIMITED) if any(isinstance(it, str) and it in GOOGLE_LIMITS for it in reasons) else None
 
 

@@ -160,11 +160,12 @@ BY_NAME = {
 """Classes by module and qualified name; a pydantic error is a ValueError and needs no line."""
 
 LAST_RESORT = {
+    "urllib.error.HTTPError": Finding(PERMANENT),  # of a redirect that led nowhere, as httpx's below
     "urllib.error.URLError": Finding(NETWORK),
     "http.client.HTTPException": Finding(NETWORK),
     "urllib3.exceptions.MaxRetryError": Finding(NETWORK),
     "google.api_core.exceptions.RetryError": Finding(TRANSIENT),
-    "httpx.HTTPStatusError": Finding(PERMANENT),  # of a redirect that was not followed
+    "httpx.HTTPStatusError": Finding(PERMANENT),
     "sqlalchemy.exc.IntegrityError": Finding(VALIDATION),
     "sqlalchemy.exc.DataError": Finding(VALIDATION),
     "sqlalchemy.exc.ProgrammingError": Finding(PERMANENT),

@@ -30,6 +30,8 @@ class Rate(Struct, frozen=True):
     max_calls: int
     time_window: float
     burst: int = _ALL
+    grain: float = 0.0
+    """Starts closer together than this are remembered as one; zero where the limit is low enough to remember each."""
 
     def __post_init__(self) -> None:
         bounds.whole("max_calls", self.max_calls, low=1)
@@ -38,6 +40,7 @@ class Rate(Struct, frozen=True):
             force_setattr(self, "burst", self.max_calls)
         if bounds.whole("burst", self.burst, low=1) > self.max_calls:
             raise ConfigError(f"burst={self.burst!r}: must be at most max_calls, which is {self.max_calls}")
+        force_setattr(self, "grain", self.time_window / _ENTRIES if self.max_calls > _ENTRIES else 0.0)
 
     @classmethod
     def parse(cls, text: str) -> Rate:
@@ -64,10 +67,20 @@ class Starts(Struct):
     however high the limit, and the limit is kept all the same: an entry is forgotten too late, never too early.
     """
 
-    entries: list[_Entry] = []  # noqa: RUF012 - a Struct copies it
+    entries: list[_Entry] = []
     count: int = 0
     next_even: float = -math.inf
     """With a burst smaller than the limit: when the next start would be if all were evenly spread."""
+
+    def take(self, rate: Rate, now: float, ahead: int = 0) -> float:
+        """Start now and return zero, or return the seconds to wait, after `ahead` others who already wait."""
+        has_room = self.count + ahead < rate.max_calls == rate.burst  # even if nothing were forgotten
+        if not has_room or (self.entries and self.entries[0].last <= now - rate.time_window):
+            wait = self.wait(rate, now, ahead)
+            if wait > 0.0:
+                return wait
+        self.add(rate, now)
+        return 0.0
 
     def wait(self, rate: Rate, now: float, ahead: int = 0) -> float:
         """Seconds until one more may start, after `ahead` others who already wait; zero if it may start now."""
@@ -85,7 +98,7 @@ class Starts(Struct):
         """Remember a start at this instant. The caller has asked `wait` first."""
         self.count += 1
         last = self.entries[-1] if self.entries else None
-        if last is not None and rate.max_calls > _ENTRIES and now - last.first < rate.time_window / _ENTRIES:
+        if last is not None and now - last.first < rate.grain:
             last.last = now
             last.count += 1
         else:

@@ -65,11 +65,13 @@ class RetryPolicy(Backoff, frozen=True, kw_only=True):
 
     def delay(self, n: int, failure: Failure | None = None, *, rng: Rng = chance) -> float:
         """Seconds to wait before the n-th retry, n from 1. What the other side asked for wins over our own backoff."""
-        if failure is None:
-            return Backoff.delay(self, n, rng=rng)
-        if failure.retry_after is not None:
-            return failure.retry_after
-        return Backoff.delay(self.backoff_for(failure), n, rng=rng)
+        backoff: Backoff = self
+        if failure is not None:
+            if failure.retry_after is not None:
+                return failure.retry_after
+            if self.per_failure or failure.type is _RATE_LIMITED:
+                backoff = self.backoff_for(failure)
+        return Backoff.delay(backoff, n, rng=rng)
 
     def backoff_for(self, failure: Failure) -> Backoff:
         """The backoff that applies to this failure: this policy's own, unless per_failure says another."""
@@ -89,7 +91,7 @@ STREAM_RETRY = RetryPolicy(max_retries=3, initial_delay=1.0, multiplier=2.0, jit
 """The default for streams: 1, 2, 4 s, each plus up to half of it."""
 
 
-def next_delay(policy: RetryPolicy, failure: Failure, *, retries: int, elapsed_s: float, rng: Rng) -> float | GiveUp:
+def next_delay(policy: RetryPolicy, failure: Failure, retries: int, elapsed_s: float, rng: Rng) -> float | GiveUp:
     """Seconds until the next attempt, or why there is none.
 
     retries: how many retries there have been. elapsed_s: run time and waits since the first attempt began.

@@ -141,9 +141,10 @@ def _instant(text: str) -> float | None:
     return quietly(_parse_date, text) if text else None
 
 
-def _parse_date(text: str) -> float | None:
-    """An HTTP date in any of its three forms; one without a zone is in UTC."""
-    from email.utils import mktime_tz, parsedate_tz  # noqa: PLC0415 - slow to import, and dates are rare
+def _parse_date(text: str) -> float:
+    """An HTTP date in any of its three forms; one without a zone is in UTC. Raises on anything else."""
+    from datetime import UTC  # noqa: PLC0415 - both are slow to import, and dates are rare
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415
 
-    parts = parsedate_tz(text)
-    return None if parts is None else mktime_tz((*parts[:9], parts[9] or 0))
+    instant = parsedate_to_datetime(text)
+    return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()

@@ -175,20 +175,21 @@ def test_headers_say_when_to_come_back(
     assert (failure.type, failure.retry_after) == expected
 
 
-@pytest.mark.parametrize("get", [get_httpx, get_requests, get_aiohttp, get_urllib])
+@pytest.mark.parametrize("get", [get_httpx, get_requests, get_aiohttp])
 @pytest.mark.parametrize("url", ["nothing://here/", "no url at all"])
 def test_what_is_no_url_is_invalid_input(get: Get, url: str, failure_of: Ask) -> None:
-    failure = failure_of(lambda: get(url))
-    if get is get_urllib and url.startswith("nothing"):
-        pytest.skip("urllib says no more than URLError here, as it does for a network failure")
-    assert failure.type == "validation"
+    assert failure_of(lambda: get(url)).type == "validation"
+
+
+def test_urllib_tells_no_url_only_from_what_it_cannot_parse(failure_of: Ask) -> None:
+    assert failure_of(lambda: get_urllib("no url at all")).type == "validation"
+    assert failure_of(lambda: get_urllib("nothing://here/")).type == "network"  # a URLError like any other
 
 
 @pytest.mark.parametrize("get", [get_httpx, get_requests, get_aiohttp, get_urllib])
-def test_redirects_without_end_are_permanent(get: Get, server: FailingServer, failure_of: Ask) -> None:
-    here = f"/reply/{len(server.replies)}"
-    url = server.reply(302, {"Location": here})
-    assert not failure_of(lambda: get(url)).is_retriable or get is get_urllib
+def test_a_redirect_to_itself_is_permanent(get: Get, server: FailingServer, failure_of: Ask) -> None:
+    url = server.reply(302, {"Location": f"/reply/{len(server.replies)}"})
+    assert failure_of(lambda: get(url)).type == "permanent"
 
 
 async def test_a_page_where_json_was_agreed_is_structural(server: FailingServer, afailure_of: AskAsync) -> None:

@@ -221,6 +221,35 @@ def test_after_a_rest_the_pace_of_those_ahead_begins_now(earlier: tuple[float, .
     assert started(rate, *earlier).wait(rate, 500.0, ahead) == wait
 
 
+# ---- asking and taking in one
+
+
+def test_taking_a_start_remembers_it_and_being_told_to_wait_does_not() -> None:
+    rate, starts = Rate(2, 10.0), Starts()
+    assert [starts.take(rate, at) for at in (0.0, 1.0, 4.0, 10.0, 10.5, 11.0)] == [0.0, 0.0, 6.0, 0.0, 0.5, 0.0]
+    assert starts.count == 2
+
+
+def test_taking_a_start_lets_those_ahead_go_first() -> None:
+    rate, starts = Rate(2, 10.0), Starts()
+    assert starts.take(rate, 0.0, ahead=1) == 0.0
+    assert starts.take(rate, 1.0, ahead=1) == 9.0
+    assert starts.count == 1
+
+
+def test_taking_a_start_keeps_the_pace() -> None:
+    rate, starts = Rate(10, 10.0, burst=2), Starts()
+    assert [starts.take(rate, 0.0) for _ in range(3)] == [0.0, 0.0, 1.0]
+
+
+def test_taking_starts_forgets_what_has_left_the_window() -> None:
+    rate, starts = Rate(1000, 10.0), Starts()
+    for step in range(1000):
+        assert starts.take(rate, float(step)) == 0.0
+    assert starts.count == 10
+    assert len(starts.entries) == 10
+
+
 # ---- forgetting
 
 

@@ -62,12 +62,11 @@ class Attempts:
 class Attempt:
     """One attempt of a guarded block. Use it with `with`, or with `async with` where there is a time limit."""
 
-    __slots__ = ("_began", "_call", "_timer", "is_last", "is_over", "number")
+    __slots__ = ("_call", "_timer", "is_last", "is_over", "number")
 
     def __init__(self, call: GuardedCall) -> None:
         self._call = call
         self._timer: asyncio.Timeout | None = None
-        self._began = 0.0
         self.number = call.attempts + 1
         """Counted from 1."""
         self.is_over = False
@@ -77,24 +76,23 @@ class Attempt:
     def __enter__(self) -> Attempt:
         if self._call.policy.timeout is not None:
             raise ConfigError("timeout: write `async with attempt:`, so that the block can be interrupted")
-        self._began = self._call.policy.clock.monotonic()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
         self.is_over = True
         call = self._call
-        duration = call.policy.clock.monotonic() - self._began
+        now = call.policy.monotonic()
         if call.policy.bulkhead is not None and SWITCH.has_policies:
             call.policy.bulkhead.release()
         if isinstance(error, Exception):
-            self.is_last = not call.failed(error, duration)
+            self.is_last = not call.failed(error, now)
             return not self.is_last
         self.is_last = True
         if error is None:
-            call.succeeded(duration)
+            call.succeeded(now)
         else:
             call.dropped()
-        call.forget()
+        call.failure = None
         return False
 
     async def __aenter__(self) -> Attempt:
@@ -102,7 +100,6 @@ class Attempt:
         if policy.timeout is not None and SWITCH.has_policies:
             self._timer = policy.clock.timeout(policy.timeout)
             await self._timer.__aenter__()
-        self._began = policy.clock.monotonic()
         return self
 
     async def __aexit__(

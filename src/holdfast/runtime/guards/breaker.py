@@ -147,13 +147,14 @@ class CircuitBreaker:
             if self._window is not None and outcome is not IGNORED:
                 self._window.add(now, failed=outcome is FAILURE, slow=slow)
                 totals = self._window.totals(now)
-            after = rules.record(self.config, before, permit, outcome, now, slow=slow, totals=totals)
+            after = rules.record(self.config, before, permit, outcome, now, slow, totals)
             if after.mode is not before.mode and after.mode is BreakerMode.OPEN:
                 after = replace(after, cause=_in_words(failure, slow=slow) or after.cause)
             if after is before:
                 return
             self._set(after)
-        self._tell(before, after)
+        if after.mode is not before.mode:
+            self._tell(before, after)
 
     def outcome_of(self, failure: Failure) -> Outcome:
         """Whether a failure of this type counts here."""
@@ -201,13 +202,33 @@ class CircuitBreaker:
 
     def call(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a function through the breaker."""
-        with self.acquire():
-            return fn(*args, **kwargs)
+        calm = self.calm
+        if calm is None:
+            with self.acquire():
+                return fn(*args, **kwargs)
+        try:
+            value = fn(*args, **kwargs)
+        except Exception as error:
+            self._settle_failure(Permit(calm.period), error, None)
+            raise
+        if self.calm is not calm:
+            self.settle(Permit(calm.period), SUCCESS)
+        return value
 
     async def acall(self, fn: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """Await a function through the breaker."""
-        with self.acquire():
-            return await fn(*args, **kwargs)
+        calm = self.calm
+        if calm is None:
+            with self.acquire():
+                return await fn(*args, **kwargs)
+        try:
+            value = await fn(*args, **kwargs)
+        except Exception as error:
+            self._settle_failure(Permit(calm.period), error, None)
+            raise
+        if self.calm is not calm:
+            self.settle(Permit(calm.period), SUCCESS)
+        return value
 
     # ---- looking at it, and by hand
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.errors import Refused, TimeLimitExceeded
 from holdfast.policy.breaker import IGNORED, SUCCESS, Permit
-from holdfast.policy.retry import RetryPolicy, next_delay
+from holdfast.policy.retry import next_delay
 from holdfast.runtime.guards.switch import SWITCH
 from holdfast.types import Failure, FailureContext, GiveUp, RetryScheduled
 
@@ -31,7 +31,10 @@ class GuardedCall(Struct, eq=False):
     breaker: CircuitBreaker | None
     permit: Permit | None = None
     key: str = ""
+    began: float = 0.0
+    """When the attempt under way began."""
     attempts: int = 0
+    """How many have ended."""
     delay_s: float = 0.0
     """How long to wait before the next attempt."""
     elapsed_s: float = 0.0
@@ -44,10 +47,10 @@ class GuardedCall(Struct, eq=False):
         if self.breaker is not None:
             self.permit = self.breaker.admit()
 
-    def succeeded(self, duration: float) -> None:
+    def succeeded(self, now: float) -> None:
         """The attempt has succeeded."""
         if self.breaker is not None and self.permit is not None:
-            self.breaker.settle(self.permit, SUCCESS, duration=duration)
+            self.breaker.settle(self.permit, SUCCESS, duration=now - self.began)
         if self.policy.budget is not None:
             self.policy.budget.earn()
 
@@ -56,11 +59,13 @@ class GuardedCall(Struct, eq=False):
         if self.breaker is not None and self.permit is not None:
             self.breaker.settle(self.permit, IGNORED)
 
-    def failed(self, error: Exception, duration: float) -> bool:
+    def failed(self, error: Exception, now: float) -> bool:
         """The attempt has failed: say whether another follows, after `delay_s`."""
         if not SWITCH.has_policies:
             return False
         policy, breaker = self.policy, self.breaker
+        duration = now - self.began
+        self.began = now
         self.attempts += 1
         self.elapsed_s += self.delay_s + duration
         failure = policy.classify(error, self.context)
@@ -68,7 +73,10 @@ class GuardedCall(Struct, eq=False):
             breaker.settle(self.permit, breaker.outcome_of(failure), duration=duration, failure=failure)
         if policy.retry is None:
             return False
-        verdict = self._judge(policy.retry, failure)  # a GiveUp is a str; asking isinstance of an enum costs 150 ns
+        verdict = next_delay(policy.retry, failure, self.attempts - 1, self.elapsed_s, policy.rng)
+        # A GiveUp is a str, and asking isinstance of an enum costs 150 ns.
+        if policy.holds_back and not isinstance(verdict, str):
+            verdict = self._held_back(error, verdict)
         if isinstance(verdict, str):
             if verdict is not GiveUp.NOT_RETRIABLE or self.attempts > 1:
                 self.note(error, verdict)
@@ -77,18 +85,15 @@ class GuardedCall(Struct, eq=False):
         self.delay_s = verdict
         return True
 
-    def _judge(self, retry: RetryPolicy, failure: Failure) -> float | GiveUp:
-        policy = self.policy
-        if policy.timeout is not None and isinstance(failure.error, TimeLimitExceeded) and failure.error.still_running:
+    def _held_back(self, error: Exception, delay_s: float) -> float | GiveUp:
+        """A retry that the retry policy wants, unless something else speaks against it."""
+        if isinstance(error, TimeLimitExceeded) and error.still_running:
             return GiveUp.STILL_RUNNING  # a second run beside the first one is not a retry
-        verdict = next_delay(retry, failure, retries=self.attempts - 1, elapsed_s=self.elapsed_s, rng=policy.rng)
-        if isinstance(verdict, str):
-            return verdict
-        if self.breaker is not None and self.breaker.refuses_for > verdict:
+        if self.breaker is not None and self.breaker.refuses_for > delay_s:
             return GiveUp.BREAKER_OPEN  # the wait would be for nothing
-        if policy.budget is not None and not policy.budget.spend():
+        if self.policy.budget is not None and not self.policy.budget.spend():
             return GiveUp.BUDGET_EMPTY
-        return verdict
+        return delay_s
 
     @property
     def scheduled(self) -> RetryScheduled:
@@ -103,10 +108,6 @@ class GuardedCall(Struct, eq=False):
             return refusal
         self.note(last, str(refusal))
         return last
-
-    def forget(self) -> None:
-        """Let go of the last error, or else it and the frames it came through would keep each other alive."""
-        self.failure = None
 
     def note(self, error: Exception, reason: str) -> None:
         """Leave a line under the error's traceback that says what was tried and why no more."""

@@ -26,64 +26,64 @@ def run(call: GuardedCall, fn: Callable[..., R], args: Any, kwargs: Any) -> R:
     """Attempt after attempt, until one succeeds or the policy gives up; then the fallback, if there is one."""
     if not SWITCH.has_policies:
         return fn(*args, **kwargs)
-    policy, monotonic = call.policy, call.policy.clock.monotonic
+    policy = call.policy
     try:
         while True:
-            if call.attempts:
+            if call.attempts and (call.delay_s > 0 or policy.on_retry):
                 pause(call)
             if policy.has_gates:
                 enter(call)
-            began = monotonic()
             try:
                 value = fn(*args, **kwargs) if policy.is_direct else _run_held(policy, fn, args, kwargs)
                 if type(value) is CoroutineType:
                     refuse_coroutine(value)
             except Exception as error:
-                if not call.failed(error, monotonic() - began):
+                if not call.failed(error, policy.monotonic()):
                     raise
             except BaseException:
                 call.dropped()
                 raise
             else:
-                call.succeeded(monotonic() - began)
+                if policy.counts_successes:
+                    call.succeeded(policy.monotonic())
                 return value
     except Exception as error:
         if policy.fallback is NOTHING:
             raise
         return cast(R, fall_back(policy.fallback, error))
     finally:
-        call.forget()
+        call.failure = None  # or else its error and the frames that it came through would keep each other alive
 
 
 async def arun(call: GuardedCall, fn: Callable[..., Awaitable[R]], args: Any, kwargs: Any) -> R:
     """The same for an async function."""
     if not SWITCH.has_policies:
         return await fn(*args, **kwargs)
-    policy, monotonic = call.policy, call.policy.clock.monotonic
+    policy = call.policy
     try:
         while True:
-            if call.attempts:
+            if call.attempts and (call.delay_s > 0 or policy.on_retry):
                 await apause(call)
             if policy.has_gates:
                 await aenter(call)
-            began = monotonic()
             try:
                 value = await (fn(*args, **kwargs) if policy.is_direct else _arun_held(policy, fn, args, kwargs))
             except Exception as error:
-                if not call.failed(error, monotonic() - began):
+                if not call.failed(error, policy.monotonic()):
                     raise
             except BaseException:
                 call.dropped()
                 raise
             else:
-                call.succeeded(monotonic() - began)
+                if policy.counts_successes:
+                    call.succeeded(policy.monotonic())
                 return value
     except Exception as error:
         if policy.fallback is NOTHING:
             raise
         return cast(R, await afall_back(policy.fallback, error))
     finally:
-        call.forget()
+        call.failure = None
 
 
 def _run_held(policy: Policy, fn: Callable[..., R], args: Any, kwargs: Any) -> R:
@@ -137,6 +137,7 @@ def enter(call: GuardedCall) -> None:
         if error is refusal:
             raise
     else:
+        call.began = policy.monotonic()
         return
     raise error  # outside the handler, so that the refusal does not become its context
 
@@ -162,6 +163,7 @@ async def aenter(call: GuardedCall) -> None:
         if error is refusal:
             raise
     else:
+        call.began = policy.monotonic()
         return
     raise error  # outside the handler, so that the refusal does not become its context
 
@@ -175,6 +177,7 @@ def pause(call: GuardedCall) -> None:
             _log_hook(hook)
     if call.delay_s > 0 and SWITCH.has_waits:
         call.policy.clock.sleep(call.delay_s)
+    call.began = call.policy.monotonic()
 
 
 async def apause(call: GuardedCall) -> None:
@@ -188,6 +191,7 @@ async def apause(call: GuardedCall) -> None:
             _log_hook(hook)
     if call.delay_s > 0 and SWITCH.has_waits:
         await call.policy.clock.asleep(call.delay_s)
+    call.began = call.policy.monotonic()
 
 
 def fall_back(fallback: Any, error: Exception) -> Any:

@@ -22,26 +22,26 @@ class Keyed(Generic[T]):
         self._max_keys = max_keys
         self._sweep_at = max_keys
         self._lock = threading.Lock()
-        self._things: dict[str, T] = {}
+        self.things: dict[str, T] = {}
 
     def __getitem__(self, key: str) -> T:
-        thing = self._things.get(key)
+        thing = self.things.get(key)
         if thing is not None:
             return thing
         with self._lock:
-            if key not in self._things:
-                if len(self._things) >= self._sweep_at:
+            if key not in self.things:
+                if len(self.things) >= self._sweep_at:
                     self._sweep()
-                self._things[key] = self._make(key)
-            return self._things[key]
+                self.things[key] = self._make(key)
+            return self.things[key]
 
     def __len__(self) -> int:
-        return len(self._things)
+        return len(self.things)
 
     def __iter__(self) -> Iterator[T]:
-        return iter(list(self._things.values()))
+        return iter(list(self.things.values()))
 
     def _sweep(self) -> None:
-        self._things = {key: thing for key, thing in self._things.items() if not self._is_idle(thing)}
+        self.things = {key: thing for key, thing in self.things.items() if not self._is_idle(thing)}
         # When most are in use, sweep again only after the number has doubled, or every new key would pay for a sweep.
-        self._sweep_at = max(self._max_keys, 2 * len(self._things))
+        self._sweep_at = max(self._max_keys, 2 * len(self.things))

@@ -45,27 +45,28 @@ class RateLimiter:
 
     def allow(self, key: str = "") -> bool:
         """Take one start if it may be had now; never waits."""
-        return self._buckets[key].try_start(self._clock.monotonic(), is_new=True) == 0.0
+        bucket = self._buckets.things.get(key) or self._buckets[key]
+        return bucket.take(self._clock.monotonic()) == 0.0
 
     def acquire(self, key: str = "") -> None:
         """Wait for one start and take it; RateLimitExceeded at once when that would take longer than `max_wait`."""
-        with closing(self._waits(key)) as waits:
-            for seconds in waits:
-                self._clock.sleep(seconds)
+        if not self.allow(key):
+            with closing(self._waits(key)) as waits:
+                for seconds in waits:
+                    self._clock.sleep(seconds)
 
     async def aacquire(self, key: str = "") -> None:
         """The same without blocking the event loop."""
-        with closing(self._waits(key)) as waits:
-            for seconds in waits:
-                await self._clock.asleep(seconds)
+        if not self.allow(key):
+            with closing(self._waits(key)) as waits:
+                for seconds in waits:
+                    await self._clock.asleep(seconds)
 
     def _waits(self, key: str) -> Generator[float, None, None]:
         """The waits that a caller must make, one by one, until it has its start."""
         bucket = self._buckets[key]
         waited = 0.0
-        wait = bucket.try_start(self._clock.monotonic(), is_new=True)
-        if wait == 0.0:
-            return
+        wait = bucket.take(self._clock.monotonic())
         bucket.join()
         try:
             while wait > 0.0:
@@ -74,7 +75,7 @@ class RateLimiter:
                     raise RateLimitExceeded(f"rate limit{name}: the next start is in {wait:.3g} s", wait)
                 yield wait
                 waited += wait
-                wait = bucket.try_start(self._clock.monotonic(), is_new=False)
+                wait = bucket.take_in_turn(self._clock.monotonic())
         finally:
             bucket.leave()
 
@@ -93,13 +94,15 @@ class _Bucket:
         self._waiting = 0
         self._lock = threading.Lock()
 
-    def try_start(self, now: float, *, is_new: bool) -> float:
-        """Start now and return zero, or return the seconds to wait. A newcomer comes after those who wait already."""
+    def take(self, now: float) -> float:
+        """Start now and return zero, or return the seconds to wait, after those who wait already."""
         with self._lock:
-            wait = self._starts.wait(self._rate, now, self._waiting if is_new else 0)
-            if wait == 0.0:
-                self._starts.add(self._rate, now)
-            return wait
+            return self._starts.take(self._rate, now, self._waiting)
+
+    def take_in_turn(self, now: float) -> float:
+        """The same for one who has waited."""
+        with self._lock:
+            return self._starts.take(self._rate, now)
 
     def join(self) -> None:
         with self._lock:

@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
+from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast
 
 from holdfast.clock import SystemClock, chance
@@ -29,6 +30,8 @@ R = TypeVar("R")
 T = TypeVar("T")
 Classify = Callable[[BaseException, FailureContext | None], Failure]
 RetryHook = Callable[[RetryScheduled], object]
+
+_GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 class Policy:
@@ -73,6 +76,7 @@ class Policy:
         rng: Rng = chance,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
+        self.monotonic = self.clock.monotonic
         self.retry = _checked("retry", retry, RetryPolicy)
         self.breaker = _checked("breaker", breaker, CircuitBreaker, CircuitBreakers)
         parsed = RateLimiter.parse(limiter, clock=self.clock) if isinstance(limiter, str) else limiter
@@ -87,7 +91,10 @@ class Policy:
         self.key = key
         self.on_retry: tuple[RetryHook, ...] = (on_retry,) if callable(on_retry) else tuple(on_retry)
         self.rng = rng
+        self._async_part = next((part for part in (*self.on_retry, fallback) if _is_async(part)), None)
         self.is_direct = self.bulkhead is None and self.timeout is None
+        self.holds_back = any(part is not None for part in (self.breaker, self.budget, self.timeout))
+        self.counts_successes = self.breaker is not None or self.budget is not None
         self.has_gates = any(part is not None for part in (self.breaker, self.bulkhead, self.limiter))
 
     def __call__(self, fn: Callable[P, R]) -> Callable[P, R]:
@@ -129,12 +136,14 @@ class Policy:
         breaker = self.breaker
         if isinstance(breaker, CircuitBreakers):
             breaker = breaker[name if key is None else key]
-        return GuardedCall(self, FailureContext(name, breaker.name if breaker else None), breaker, key=key or "")
+        context = FailureContext(name, breaker.name if breaker else None)
+        return GuardedCall(self, context, breaker, key=key or "", began=self.monotonic())
 
     def _refuse_async_parts(self, fn: Callable[..., Any]) -> None:
-        for part in (*self.on_retry, self.fallback):
-            if part is not NOTHING and _is_async(part):
-                raise ConfigError(f"{part!r} is async, and cannot be awaited in the sync function {_name_of(fn)}")
+        if self._async_part is not None:
+            raise ConfigError(
+                f"{self._async_part!r} is async, and cannot be awaited in the sync function {_name_of(fn)}"
+            )
 
 
 def _checked(field: str, value: T, *classes: type[Any]) -> T:
@@ -150,17 +159,23 @@ def _name_of(fn: Callable[..., Any]) -> str:
 
 
 def _is_async(fn: object) -> bool:
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+    return any(inspect.iscoroutinefunction(one) for one in _callables(fn))
 
 
 def _refuse_unguardable(fn: object) -> None:
     """Refuse what would look guarded and not be."""
+    if isinstance(fn, FunctionType) and not fn.__code__.co_flags & _GENERATOR_FLAGS:
+        return
     if isinstance(fn, staticmethod | classmethod):
         raise ConfigError(f"{fn!r}: put the policy below @{type(fn).__name__}, directly on the function")
     if not callable(fn):
         raise ConfigError(f"{fn!r}: a policy guards a function")
-    for one in (fn, getattr(fn, "__call__", None)):  # noqa: B004 - the method, not whether there is one
-        if inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one):
-            raise ConfigError(
-                f"{_name_of(fn)} is a generator: it would run outside its guard. Guard the call that may fail inside it"
-            )
+    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in _callables(fn)):
+        raise ConfigError(
+            f"{_name_of(fn)} is a generator: it would run outside its guard. Guard the call that may fail inside it"
+        )
+
+
+def _callables(fn: object) -> tuple[object, ...]:
+    """The function, and what runs when it is an object that can be called."""
+    return fn, getattr(fn, "__call__", None)  # noqa: B004 - the method, not whether there is one

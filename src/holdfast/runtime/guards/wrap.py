@@ -30,7 +30,7 @@ def wrap_sync(policy: Policy, fn: Callable[P, R], name: str) -> Callable[P, R]:
 
     breaker = cast(CircuitBreaker | None, policy.breaker)
     context = FailureContext(name, breaker.name if breaker else None)
-    monotonic = policy.clock.monotonic
+    monotonic = policy.monotonic
 
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         calm = None
@@ -42,8 +42,8 @@ def wrap_sync(policy: Policy, fn: Callable[P, R], name: str) -> Callable[P, R]:
         try:
             value = fn(*args, **kwargs)
         except Exception as error:
-            call = GuardedCall(policy, context, breaker, None if calm is None else Permit(calm.period))
-            if not call.failed(error, monotonic() - began):
+            call = GuardedCall(policy, context, breaker, None if calm is None else Permit(calm.period), "", began)
+            if not call.failed(error, monotonic()):
                 if policy.fallback is NOTHING:
                     raise
                 return cast(R, fall_back(policy.fallback, error))
@@ -69,7 +69,7 @@ def wrap_async(policy: Policy, fn: Callable[P, Awaitable[R]], name: str) -> Call
 
     breaker = cast(CircuitBreaker | None, policy.breaker)
     context = FailureContext(name, breaker.name if breaker else None)
-    monotonic = policy.clock.monotonic
+    monotonic = policy.monotonic
 
     async def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         calm = None
@@ -81,8 +81,8 @@ def wrap_async(policy: Policy, fn: Callable[P, Awaitable[R]], name: str) -> Call
         try:
             value = await fn(*args, **kwargs)
         except Exception as error:
-            call = GuardedCall(policy, context, breaker, None if calm is None else Permit(calm.period))
-            if not call.failed(error, monotonic() - began):
+            call = GuardedCall(policy, context, breaker, None if calm is None else Permit(calm.period), "", began)
+            if not call.failed(error, monotonic()):
                 if policy.fallback is NOTHING:
                     raise
                 return cast(R, await afall_back(policy.fallback, error))

@@ -1,0 +1,299 @@
+"""The docs say what the code does: every name and setting is there, every link leads somewhere, every snippet runs."""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import pytest
+
+import holdfast
+import holdfast.testing
+from holdfast import (
+    Backoff,
+    BreakerConfig,
+    Bulkhead,
+    CircuitBreaker,
+    CircuitBreakers,
+    Policy,
+    RateLimiter,
+    RetryBudget,
+    RetryPolicy,
+    retry,
+)
+from holdfast.clock import SystemClock
+from holdfast.ops.cli import main
+from holdfast.policy.known_codes import (
+    AWS,
+    ERRNOS,
+    GOOGLE_LIMITS,
+    GRPC,
+    REDIS_REPLIES,
+    SQLITE,
+    SQLSTATES,
+    Finding,
+    meaning_of_status,
+)
+from holdfast.policy.known_errors import BY_CLASS, BY_NAME, LAST_RESORT
+from holdfast.runtime.guards.retry import RetrySettings
+from holdfast.testing import ManualClock
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+POLICIES = DOCS / "reference" / "policies.md"
+CLASSIFICATION = DOCS / "reference" / "classification.md"
+CLI = DOCS / "reference" / "cli.md"
+PAGES = [*sorted(DOCS.rglob("*.md")), README]
+
+# For those who work on Holdfast; CONTRIBUTING.md leads there.
+INTERNAL = {DOCS / "explanation" / "mutation.md"}
+# One number, two names; errno.errorcode has one of them.
+ALIASES = {"EWOULDBLOCK": "EAGAIN", "EDEADLOCK": "EDEADLK", "EOPNOTSUPP": "ENOTSUP"}
+
+# Where the settings of each are explained: in its own section, and in those whose settings it takes over.
+SETTINGS: dict[Callable[..., Any], tuple[str, ...]] = {
+    Backoff: ("Backoff",),
+    RetryPolicy: ("RetryPolicy", "Backoff"),
+    retry: ("retry", "RetryPolicy", "Backoff"),
+    Policy: ("Policy",),
+    BreakerConfig: ("BreakerConfig",),
+    CircuitBreaker: ("CircuitBreaker", "BreakerConfig"),
+    CircuitBreakers: ("CircuitBreakers",),
+    RateLimiter: ("RateLimiter",),
+    Bulkhead: ("Bulkhead",),
+    RetryBudget: ("RetryBudget",),
+}
+
+_FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+_PYTHON = re.compile(r"^```python\n(.*?)^```$(?:\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
+_HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_IMAGE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)")
+
+
+class Block(NamedTuple):
+    """One Python block of a page, and what the page says that it prints, if it says so."""
+
+    line: int
+    code: str
+    output: str | None
+
+
+# ---------------------------------------------------------------- names and settings
+
+
+def test_there_are_at_most_40_public_names() -> None:
+    assert len(holdfast.__all__) <= 40
+
+
+@pytest.mark.parametrize("name", [*holdfast.__all__, *holdfast.testing.__all__])
+def test_every_public_name_is_in_the_reference(name: str) -> None:
+    assert f"`{name}`" in POLICIES.read_text()
+
+
+@pytest.mark.parametrize(
+    ("owner", "parameter"),
+    [(owner, parameter) for owner in SETTINGS for parameter in inspect.signature(owner).parameters.values()],
+    ids=lambda it: getattr(it, "__name__", None) or it.name,
+)
+def test_every_setting_is_in_the_reference_with_its_default(
+    owner: Callable[..., Any], parameter: inspect.Parameter
+) -> None:
+    if parameter.kind in {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_KEYWORD}:
+        return  # the decorated function, and the settings of RetryPolicy, which are asked for under its own name
+    rows = {name: cell for section in SETTINGS[owner] for name, cell in _settings_in(section).items()}
+    assert parameter.name in rows, f"{parameter.name} is not in the tables of {' and '.join(SETTINGS[owner])}"
+    if parameter.default is inspect.Parameter.empty:
+        assert rows[parameter.name] == "required"
+    elif isinstance(parameter.default, str | int | float | None):
+        assert rows[parameter.name] == f"`{_literal(parameter.default)}`"
+
+
+@pytest.mark.parametrize("owner", SETTINGS, ids=lambda it: it.__name__)
+def test_no_setting_is_in_the_reference_that_does_not_exist(owner: Callable[..., Any]) -> None:
+    known = set(inspect.signature(owner).parameters)
+    assert set(_settings_in(SETTINGS[owner][0])) <= known
+
+
+def test_retry_takes_exactly_the_settings_of_a_retry_policy() -> None:
+    assert set(RetrySettings.__annotations__) == set(inspect.signature(RetryPolicy).parameters)
+
+
+def _settings_in(section: str) -> dict[str, str]:
+    """The settings in the first table under a heading, each with the cell of its default."""
+    text = POLICIES.read_text()
+    found = re.search(rf"^### `{section}`$(.*?)(?=^##)", text, re.DOTALL | re.MULTILINE)
+    assert found is not None, f"policies.md has no heading for {section}"
+    table = re.search(r"^\| setting \|.*?\n\n", found[1], re.DOTALL | re.MULTILINE)
+    assert table is not None, f"{section} has no table of settings"
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[0].splitlines()[2:]]
+    return {row[0].strip("`"): row[1] for row in rows if len(row) > 1}
+
+
+def _literal(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+# ---------------------------------------------------------------- command line
+
+
+@pytest.mark.parametrize("words", [("--version",), ("--help",), *((name,) for name in main.commands)], ids=" ".join)
+def test_every_command_is_in_the_reference(words: tuple[str, ...]) -> None:
+    name = words[0]
+    wanted = f"## `holdfast {name}`" if name in main.commands else f"`{name}`"
+    assert wanted in CLI.read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (name, option)
+        for name, command in main.commands.items()
+        for parameter in command.get_params(click.Context(command))
+        for option in parameter.opts
+    ],
+)
+def test_every_option_is_in_the_section_of_its_command(command: str, option: str) -> None:
+    section = re.search(rf"^## `holdfast {command}`$(.*?)(?=^## |\Z)", CLI.read_text(), re.DOTALL | re.MULTILINE)
+    assert section is not None
+    assert re.search(rf"^\| [^|]*`{option}`", section[1], re.MULTILINE)
+
+
+# ---------------------------------------------------------------- classification
+
+
+@pytest.mark.parametrize(
+    ("heading", "table"),
+    [
+        ("Python's exceptions", {one.__name__: meaning for one, meaning in BY_CLASS.items()}),
+        ("Python's exceptions", {errno.errorcode[code]: meaning for code, meaning in ERRNOS.items()}),
+        ("Classes of clients and libraries", BY_NAME),
+        ("Wrappers", LAST_RESORT),
+        ("gRPC", GRPC),
+        ("SQLSTATE", SQLSTATES),
+        ("SQLite", {str(code): meaning for code, meaning in SQLITE.items()}),
+        ("AWS", AWS),
+        ("Redis", REDIS_REPLIES),
+    ],
+    ids="classes errno clients wrappers grpc sqlstate sqlite aws redis".split(),
+)
+def test_the_tables_of_classification_are_the_codes_own(heading: str, table: dict[str, Finding]) -> None:
+    written = _meanings_under(heading)
+    assert {name: _in_words(meaning) for name, meaning in table.items()} == {
+        name: written.get(ALIASES.get(name, name)) for name in table
+    }
+
+
+def test_the_meaning_of_every_http_status_is_written_down() -> None:
+    written = dict.fromkeys(range(400, 500), "PERMANENT") | dict.fromkeys(range(500, 600), "TRANSIENT")
+    written |= {int(status): meaning for status, meaning in _meanings_under("HTTP statuses").items()}
+    assert written == {status: _in_words(meaning_of_status(status)) for status in range(400, 600)}
+
+
+def test_every_reason_of_google_is_written_down() -> None:
+    assert {f"`{reason}`" for reason in GOOGLE_LIMITS} <= set(re.findall(r"`\w+`", CLASSIFICATION.read_text()))
+
+
+def _meanings_under(heading: str) -> dict[str, str]:
+    """The tables under a heading: what is in the last cell of each row, with the failure type in the cell before."""
+    text = CLASSIFICATION.read_text()
+    section = re.search(rf"^#+ {heading}$(.*?)(?=^#|\Z)", text, re.DOTALL | re.MULTILINE)
+    assert section is not None, f"classification.md has no heading {heading}"
+    meanings: dict[str, str] = {}
+    for line in section[1].splitlines():
+        *before, meaning, names = [cell.strip() for cell in line.strip("|").split(" | ")] if " | " in line else ["", ""]
+        module = f"{before[0].strip('`')}." if before else ""
+        meanings |= {f"{module}{name}": meaning for name in re.findall(r"`([^`]+)`", names)}
+    return meanings
+
+
+def _in_words(meaning: Finding) -> str:
+    is_own = meaning.severity in {None, meaning.type.severity}
+    return meaning.type.name if is_own else f"{meaning.type.name} ({meaning.severity})"
+
+
+# ---------------------------------------------------------------- links
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    text = _FENCE.sub("", page.read_text())
+    broken = [link for link in [*_LINK.findall(text), *_IMAGE.findall(text)] if not _leads_somewhere(page, link)]
+    assert broken == []
+
+
+def _leads_somewhere(page: Path, link: str) -> bool:
+    if re.match(r"[a-z]+:", link):
+        return True  # somebody else's page
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    if not target.exists() or not target.is_relative_to(ROOT):
+        return False
+    return not anchor or anchor in map(_slug, _HEADING.findall(_FENCE.sub("", target.read_text())))
+
+
+def _slug(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.is_relative_to(DOCS)], ids=lambda page: page.name)
+def test_every_page_can_be_reached_from_the_index(page: Path) -> None:
+    index = DOCS / "index.md"
+    linked = {(DOCS / link.partition("#")[0]).resolve() for link in _LINK.findall(index.read_text())}
+    assert page in {index, *linked, *INTERNAL}
+
+
+# ---------------------------------------------------------------- snippets
+
+
+@pytest.fixture
+def virtual_time(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    """The machine's clock, moved by the sleeps alone. Not `no_wait`, under which rate limits are not kept."""
+    clock = ManualClock()
+    for name in ("now", "monotonic", "sleep", "asleep"):
+        monkeypatch.setattr(SystemClock, name, staticmethod(getattr(clock, name)))
+    return clock
+
+
+@pytest.mark.usefixtures("virtual_time")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_python_block_runs_as_shown(page: Path, tmp_path: Path) -> None:
+    blocks = list(_blocks(page))
+    if any("import pytest" in block.code for block in blocks):
+        _run_as_tests(blocks, tmp_path)
+        return
+    namespace: dict[str, Any] = {"__name__": page.stem}
+    for block in blocks:
+        # Blank lines before the code, so that a traceback has the page's line numbers.
+        code = compile("\n" * block.line + block.code, str(page), "exec", dont_inherit=True)
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            exec(code, namespace)
+        if block.output is not None:
+            assert printed.getvalue() == block.output
+
+
+def _run_as_tests(blocks: list[Block], folder: Path) -> None:
+    """Run the snippets of a page about tests as what they are."""
+    (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    (folder / "test_page.py").write_text("\n\n".join(block.code for block in blocks))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _blocks(page: Path) -> Iterator[Block]:
+    """The Python blocks; a text block that follows at once is what the code before it prints."""
+    text = page.read_text()
+    for found in _PYTHON.finditer(text):
+        yield Block(text.count("\n", 0, found.start()) + 1, found[1], found[2])

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from holdfast.fingerprint import MESSAGE_LIMIT, TRACEBACK_LIMIT, fingerprint_of, message_of, name_of, traceback_of
+
+
+def caught(call: Callable[[], object]) -> BaseException:
+    try:
+        call()
+    except BaseException as error:
+        return error
+    raise AssertionError("did not fail")
+
+
+def fail(message: str = "no", kind: type[Exception] = ValueError) -> None:
+    raise kind(message)
+
+
+def run(code: str, file: str, name: str = "boom") -> Callable[[], object]:
+    """A function whose code claims to be in that file."""
+    names: dict[str, Any] = {}
+    exec(compile(dedent(code), file, "exec"), names)
+    call: Callable[[], object] = names[name]
+    return call
+
+
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+class TestFingerprint:
+    def test_starts_with_its_version(self) -> None:
+        assert fingerprint_of(caught(fail)).startswith("1:")
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ("order 17 failed", "order 4,211.5 failed"),
+            ("user 'ann' is unknown", "user 'bob' is unknown"),
+            ('key "a" is missing', 'key "b c" is missing'),
+            ("column `a` is missing", "column `b` is missing"),
+            ("job 018f3a5e-7c1b-7000-8000-0123456789ab", "job ffffffff-7c1b-7000-8000-0123456789ab"),
+            ("object at 0x7f00aa", "object at 0xdeadbeef"),
+            ("commit 3f2a9c81d4 is gone", "commit 77aa00bb11 is gone"),
+            ("took 00:12:01", "took 11:59:59"),
+        ],
+    )
+    def test_is_the_same_when_only_numbers_ids_and_quotes_differ(self, one: str, other: str) -> None:
+        assert fingerprint_of(caught(lambda: fail(one))) == fingerprint_of(caught(lambda: fail(other)))
+
+    def test_differs_by_words_and_by_class(self) -> None:
+        prints = [
+            fingerprint_of(caught(lambda: fail("no"))),
+            fingerprint_of(caught(lambda: fail("yes"))),
+            fingerprint_of(caught(lambda: fail("no", KeyError))),
+        ]
+        assert len(set(prints)) == 3
+
+    def test_does_not_depend_on_line_numbers(self) -> None:
+        here = run("def boom():\n    raise ValueError('x')", "/app/shop.py")
+        moved = run("\n\n\ndef boom():\n    a = 1\n    raise ValueError('x')", "/app/shop.py")
+        assert fingerprint_of(caught(here)) == fingerprint_of(caught(moved))
+
+    def test_depends_on_file_and_function(self) -> None:
+        one = run("def boom():\n    raise ValueError('x')", "/app/shop.py")
+        elsewhere = run("def boom():\n    raise ValueError('x')", "/app/bank.py")
+        other = run("def bang():\n    raise ValueError('x')", "/app/shop.py", "bang")
+        assert len({fingerprint_of(caught(call)) for call in (one, elsewhere, other)}) == 3
+
+    def test_does_not_depend_on_where_the_program_is_installed(self) -> None:
+        one = run("def boom():\n    raise ValueError('x')", "/srv/app/shop.py")
+        other = run("def boom():\n    raise ValueError('x')", "/home/ann/app/shop.py")
+        assert fingerprint_of(caught(one)) == fingerprint_of(caught(other))
+
+    def test_does_not_depend_on_frames_of_libraries(self) -> None:
+        code = (
+            "def boom(deep=0):\n    return boom(deep - 1) if deep else inner()\ndef inner():\n    raise ValueError('x')"
+        )
+        library = run(code, "/venv/lib/python3/site-packages/client/core.py")
+        users = run("def boom(call, *args):\n    return call(*args)", "/app/shop.py")
+        shallow = caught(lambda: users(library))  # type: ignore[call-arg]
+        deep = caught(lambda: users(library, 7))  # type: ignore[call-arg]
+        assert fingerprint_of(shallow) == fingerprint_of(deep)
+
+    def test_does_not_depend_on_how_deep_a_recursion_went(self) -> None:
+        code = "def boom(deep):\n    if deep:\n        boom(deep - 1)\n    raise ValueError('x')"
+        boom = run(code, "/app/shop.py")
+        assert fingerprint_of(caught(lambda: boom(3))) == fingerprint_of(caught(lambda: boom(9)))  # type: ignore[call-arg]
+
+    def test_a_group_is_known_by_its_first_member(self) -> None:
+        member = caught(fail)
+        assert isinstance(member, Exception)
+        group = ExceptionGroup("g", [ExceptionGroup("h", [member]), KeyError()])
+        assert fingerprint_of(group) == fingerprint_of(member)
+
+    def test_can_be_had_of_an_error_that_was_never_raised_and_of_one_without_words(self) -> None:
+        assert fingerprint_of(ValueError("x")).startswith("1:")
+        assert fingerprint_of(Wordless()).startswith("1:")
+        assert fingerprint_of(ValueError("\ud800")).startswith("1:")
+
+
+class TestMessage:
+    def test_is_the_errors_own_words(self) -> None:
+        assert message_of(ValueError("no")) == "no"
+
+    def test_is_bounded(self) -> None:
+        assert message_of(ValueError("x" * MESSAGE_LIMIT)) == "x" * MESSAGE_LIMIT
+        long = message_of(ValueError("x" * (MESSAGE_LIMIT + 1)))
+        assert len(long) == MESSAGE_LIMIT
+        assert long.endswith("x…")
+
+    def test_can_be_had_when_str_raises(self) -> None:
+        assert message_of(Wordless()) == f"<{name_of(Wordless)} whose text cannot be had>"
+
+
+class TestName:
+    def test_has_its_module_unless_it_is_built_in(self) -> None:
+        assert name_of(ValueError) == "ValueError"
+        assert name_of(Wordless).endswith("test_fingerprint.Wordless")
+
+
+class TestTraceback:
+    def test_tells_frames_and_chain(self) -> None:
+        def chained() -> None:
+            try:
+                fail("inner")
+            except ValueError as error:
+                raise KeyError("outer") from error
+
+        text = traceback_of(caught(chained))
+        assert "ValueError: inner" in text
+        assert "KeyError: 'outer'" in text
+        assert "in fail" in text
+
+    def test_is_bounded_and_keeps_beginning_and_end(self) -> None:
+        text = traceback_of(caught(lambda: fail("x" * 50_000 + "the end")))
+        assert len(text) <= TRACEBACK_LIMIT
+        assert text.startswith("Traceback")
+        assert text.endswith("the end\n")
+        assert "characters left out" in text
+
+    def test_can_be_had_when_str_raises(self) -> None:
+        def wordless() -> None:
+            raise Wordless
+
+        assert "Wordless" in traceback_of(caught(wordless))
