@@ -55,6 +55,7 @@ class GiveUp(StrEnum):
     TOTAL_TIME_OVER = "total time over"
     BUDGET_EMPTY = "retry budget empty"
     BREAKER_OPEN = "breaker open"
+    STRATEGY_FAILED = "the retry strategy itself failed"
     STILL_RUNNING = "still running after its time limit"
 
 
@@ -155,4 +156,4 @@ class BreakerChanged(Struct, frozen=True):
     before: BreakerMode
     after: BreakerMode
     cause: str | None
-    """The failure that opened it, in words; None when it did not open."""
+    """What opened it last, in words; None once it is closed."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from datetime import timedelta
 
 from holdfast.errors import ConfigError
 
@@ -27,8 +26,3 @@ def whole(field: str, value: object, *, low: int) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= low:
         return value
     raise ConfigError(f"{field}={value!r}: must be a whole number of at least {low}")
-
-
-def seconds(field: str, value: object, *, above: float | None = None) -> float:
-    """A length of time, as a number of seconds or a timedelta."""
-    return number(field, value.total_seconds() if isinstance(value, timedelta) else value, above=above)

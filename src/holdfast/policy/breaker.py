@@ -102,7 +102,7 @@ class BreakerConfig(Struct, frozen=True, kw_only=True):
         if self.window is None:
             force_setattr(self, "window", _DEFAULT_WINDOW)
         if isinstance(self.window, timedelta):
-            bounds.seconds("window", self.window, above=0.0)
+            bounds.number("window", self.window.total_seconds(), above=0.0)
         else:
             bounds.whole("window", self.window, low=1)
         largest = self.window if isinstance(self.window, int) else None

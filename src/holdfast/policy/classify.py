@@ -7,12 +7,13 @@ is only the order in which they are asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
 from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from holdfast.clock import SystemClock
-from holdfast.errors import ConfigError
+from holdfast.errors import ClassifiedError, ConfigError
 from holdfast.policy.evidence import ATTRIBUTES, FOR_CLASS, GENERAL, Probe, by_errno, wait_of
 from holdfast.policy.foreign import attribute, quietly
 from holdfast.policy.known_codes import CERTIFICATE, NETWORK, RATE_LIMITED, SYSTEM, Finding
@@ -28,6 +29,18 @@ _WATCHED = ATTRIBUTES | {"__getattr__", "__getattribute__", "__dict__", "__cause
 _UNRECOGNISED = Finding(SYSTEM)
 
 _T = TypeVar("_T")
+
+
+class _Links(Enum):
+    """How far the chain of an error is followed."""
+
+    ALONE = "not at all"
+    GIVEN = "`__cause__` and the clients' own links"
+    SHOWN = "also `__context__`, unless it is suppressed: what a traceback shows"
+    ALL = "also a suppressed `__context__`"
+
+
+_ALONE, _GIVEN, _SHOWN, _ALL = _Links
 ErrorClass: TypeAlias = type[BaseException]
 
 
@@ -62,7 +75,10 @@ class Rule(Struct, frozen=True):
 
 
 class Classifier:
-    """`classify` with the user's rules, which win over the built-in ones; the first that matches decides."""
+    """`classify` with the user's rules, which win over the built-in ones; the first that matches decides.
+
+    A rule about an error wins also where that error is only the cause of another, unless that is a ClassifiedError.
+    """
 
     __slots__ = ("_now", "_rules")
 
@@ -171,17 +187,28 @@ class _Inquiry(Struct):
     errors_left: int = _ERRORS_ASKED
 
     def into(self, error: BaseException, depth: int = 0) -> Finding:
-        """What the outermost recognised error of the chain says."""
+        """What the user's rules say, or else the outermost recognised error of the chain."""
+        if self.rules and (ruled := self._by_rule(error, _GIVEN)) is not None:
+            return ruled
         last_resort = None
-        for link in self._chain(error):
+        for link in self._chain(error, _SHOWN):
             plan = _plan_for(type(link))
-            if (rule := _first(rule for rule in self.rules if rule.matches(link, self.context))) is not None:
-                return self._with_wait(Finding(rule.type, rule.severity), link, plan)
+            if self.rules and (ruled := self._by_rule(link, _ALONE)) is not None:
+                return ruled
             found = self._into_group(link, depth) if plan.is_group else self._into_one(link, plan)
             if found is not None:
                 return CERTIFICATE if found.type is NETWORK and self._hides_certificate(link) else found
             last_resort = last_resort or plan.last_resort
         return last_resort or _UNRECOGNISED
+
+    def _by_rule(self, error: BaseException, links: _Links) -> Finding | None:
+        for link in self._chain(error, links):
+            for rule in self.rules:
+                if rule.matches(link, self.context):
+                    return self._with_wait(Finding(rule.type, rule.severity), link, _plan_for(type(link)))
+            if isinstance(link, ClassifiedError):  # it says its own type, and its cause does not know better
+                return None
+        return None
 
     def _into_one(self, error: BaseException, plan: _Plan) -> Finding | None:
         probes = plan.probes if _is_mute(error, plan) else plan.probes + GENERAL
@@ -210,10 +237,10 @@ class _Inquiry(Struct):
 
     def _hides_certificate(self, error: BaseException) -> bool:
         """Whether a bad certificate is behind an error; httpcore suppresses the context that tells."""
-        chain = self._chain(error, even_suppressed=True)
+        chain = self._chain(error, _ALL)
         return any(_plan_for(type(link)).known is CERTIFICATE for link in chain)
 
-    def _chain(self, error: BaseException, *, even_suppressed: bool = False) -> Iterator[BaseException]:
+    def _chain(self, error: BaseException, links: _Links) -> Iterator[BaseException]:
         """The error and all it is linked to, outermost first, each once."""
         chain = [error]
         for link in chain:
@@ -221,17 +248,19 @@ class _Inquiry(Struct):
                 return
             self.errors_left -= 1
             yield link
-            for inner in _links(link, even_suppressed=even_suppressed):
+            for inner in _linked(link, links):
                 if not any(inner is met for met in chain):
                     chain.append(inner)
 
 
-def _links(error: BaseException, *, even_suppressed: bool) -> Iterator[BaseException]:
-    """What an error was made of: the clients' own links, `__cause__`, and `__context__` unless it is suppressed."""
-    own = () if _is_mute(error, _plan_for(type(error))) else _OWN_LINKS
-    hides_context = not even_suppressed and attribute(error, "__suppress_context__")
-    given = ("__cause__",) if hides_context else ("__cause__", "__context__")
-    linked = (attribute(error, name) for name in (*own, *given))
+def _linked(error: BaseException, links: _Links) -> Iterator[BaseException]:
+    """What an error was made of, as far as the links are followed."""
+    names: tuple[str, ...] = ()
+    if links is not _ALONE:
+        names = ("__cause__",) if _is_mute(error, _plan_for(type(error))) else (*_OWN_LINKS, "__cause__")
+    if links is _ALL or (links is _SHOWN and not attribute(error, "__suppress_context__")):
+        names += ("__context__",)
+    linked = (attribute(error, name) for name in names)
     return (link for link in linked if isinstance(link, BaseException))
 
 

@@ -7,6 +7,7 @@ Each `by_…` function looks for one kind of evidence and gives None when there 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 from holdfast.fingerprint import message_of
@@ -50,8 +51,12 @@ _BAD_CERTIFICATE = ("certificate_verify_failed", "certificate verify failed")
 def wait_of(error: BaseException, now: Callable[[], float]) -> float | None:
     """The seconds an error asks to wait: an attribute `retry_after`, headers, gRPC metadata or Google's RetryInfo."""
     own = attribute(error, "retry_after")
+    if isinstance(own, timedelta):
+        return bounded(own.total_seconds())
     if isinstance(own, int | float) and not isinstance(own, bool):
         return bounded(own)
+    if isinstance(own, str):  # a header's value, handed on as it came
+        return retry_after({"Retry-After": own}, now=now())
     for headers in _headers_of(error):
         wait = retry_after(headers, status_of(error), now=now())
         if wait is not None:

@@ -60,7 +60,7 @@ class RetryPolicy(Backoff, frozen=True, kw_only=True):
             if not is_class and not isinstance(key, FailureType):
                 raise ConfigError(f"per_failure={key!r}: a key must be a FailureType or an exception class")
             if not isinstance(entry, Backoff) or isinstance(entry, RetryPolicy):  # its own limits would not be kept
-                raise ConfigError(f"per_failure[{key!r}]={entry!r}: must be a Backoff")
+                raise ConfigError(f"per_failure[{key!r}]={entry!r}: must be a Backoff, not a whole RetryPolicy")
         return self.per_failure
 
     def delay(self, n: int, failure: Failure | None = None, *, rng: Rng = chance) -> float:

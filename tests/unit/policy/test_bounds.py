@@ -67,20 +67,3 @@ def test_what_is_no_whole_number_of_at_least_low_is_refused(value: object) -> No
     with pytest.raises(ConfigError) as refused:
         bounds.whole("calls", value, low=1)
     assert str(refused.value) == f"calls={value!r}: must be a whole number of at least 1"
-
-
-def test_seconds_may_be_a_timedelta() -> None:
-    assert bounds.seconds("window", timedelta(minutes=1, milliseconds=500)) == 60.5
-    assert bounds.seconds("window", 2) == 2.0
-
-
-@pytest.mark.parametrize("value", [0, 0.0, timedelta(0), timedelta(seconds=-1)])
-def test_seconds_that_must_be_above_a_limit_are_refused_at_it(value: object) -> None:
-    with pytest.raises(ConfigError, match=r"^window=(0|0\.0|-1\.0): must be a number, above 0$"):
-        bounds.seconds("window", value, above=0.0)
-
-
-def test_seconds_without_a_floor_may_be_zero_but_not_negative() -> None:
-    assert bounds.seconds("wait", timedelta(0)) == 0.0
-    with pytest.raises(ConfigError, match=r"^wait=-1\.0: must be a number, at least 0$"):
-        bounds.seconds("wait", timedelta(seconds=-1))

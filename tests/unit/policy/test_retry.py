@@ -73,7 +73,8 @@ def test_the_policys_own_settings_decide_with_and_without_a_failure(policy: Retr
 @pytest.mark.parametrize(("chance", "factor"), [(0.0, 1.0), (0.5, 1.25), (ALMOST_ONE, 1.5)])
 def test_the_default_for_streams_is_one_two_four_seconds_plus_up_to_half(chance: float, factor: float) -> None:
     rng = ScriptedRng([chance])
-    assert [STREAM_RETRY.delay(n, NETWORK, rng=rng) for n in (1, 2, 3)] == pytest.approx([factor, 2 * factor, 4 * factor])
+    delays = [STREAM_RETRY.delay(n, NETWORK, rng=rng) for n in (1, 2, 3)]
+    assert delays == pytest.approx([factor, 2 * factor, 4 * factor])
     assert next_delay(STREAM_RETRY, NETWORK, retries=3, elapsed_s=0.0, rng=rng) is GiveUp.RETRIES_USED_UP
 
 
@@ -301,7 +302,10 @@ def test_a_per_failure_key_that_is_no_type_or_exception_class_is_refused(key: An
 def test_a_per_failure_entry_that_is_no_backoff_is_refused(entry: Any) -> None:
     with pytest.raises(ConfigError) as refused:
         RetryPolicy(per_failure={FailureType.NETWORK: entry})
-    assert str(refused.value) == f"per_failure[{FailureType.NETWORK!r}]={entry!r}: must be a Backoff"
+    assert (
+        str(refused.value)
+        == f"per_failure[{FailureType.NETWORK!r}]={entry!r}: must be a Backoff, not a whole RetryPolicy"
+    )
 
 
 @pytest.mark.parametrize("mapping", [None, [(OSError, 1.0)], "network", 3])

@@ -29,11 +29,9 @@ class Attempts:
     def __next__(self) -> Attempt:
         if not self._goes_on():
             raise StopIteration
-        if SWITCH.has_policies:
-            if self._call.attempts:
-                pause(self._call)
-            enter(self._call)
-        return self._next_attempt()
+        if self._call.attempts and SWITCH.has_policies:
+            pause(self._call)
+        return self._next_attempt(is_async=False)
 
     def __aiter__(self) -> Attempts:
         return self
@@ -41,11 +39,9 @@ class Attempts:
     async def __anext__(self) -> Attempt:
         if not self._goes_on():
             raise StopAsyncIteration
-        if SWITCH.has_policies:
-            if self._call.attempts:
-                await apause(self._call)
-            await aenter(self._call)
-        return self._next_attempt()
+        if self._call.attempts and SWITCH.has_policies:
+            await apause(self._call)
+        return self._next_attempt(is_async=True)
 
     def _goes_on(self) -> bool:
         if self._current is None:
@@ -54,18 +50,22 @@ class Attempts:
             raise HoldfastError("an attempt was not used: write `with attempt:` around the guarded code")
         return not self._current.is_last
 
-    def _next_attempt(self) -> Attempt:
-        self._current = Attempt(self._call)
+    def _next_attempt(self, *, is_async: bool) -> Attempt:
+        self._current = Attempt(self._call, is_async=is_async)
         return self._current
 
 
 class Attempt:
-    """One attempt of a guarded block. Use it with `with`, or with `async with` where there is a time limit."""
+    """One attempt of a guarded block: `with attempt:` in a `for`, `async with attempt:` in an `async for`.
 
-    __slots__ = ("_call", "_timer", "is_last", "is_over", "number")
+    Entering it passes the gates (breaker, bulkhead, limit); leaving it gives back what was taken and judges what came.
+    """
 
-    def __init__(self, call: GuardedCall) -> None:
+    __slots__ = ("_call", "_is_async", "_timer", "is_last", "is_over", "number")
+
+    def __init__(self, call: GuardedCall, *, is_async: bool) -> None:
         self._call = call
+        self._is_async = is_async
         self._timer: asyncio.Timeout | None = None
         self.number = call.attempts + 1
         """Counted from 1."""
@@ -74,32 +74,38 @@ class Attempt:
         """Known when it is over: True when it succeeded, or when no other follows."""
 
     def __enter__(self) -> Attempt:
-        if self._call.policy.timeout is not None:
-            raise ConfigError("timeout: write `async with attempt:`, so that the block can be interrupted")
+        if self._is_async:
+            raise ConfigError("in an `async for`, write `async with attempt:`")
+        if SWITCH.has_policies:
+            enter(self._call)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
-        self.is_over = True
         call = self._call
-        now = call.policy.monotonic()
+        self.is_over = True
         if call.policy.bulkhead is not None and SWITCH.has_policies:
             call.policy.bulkhead.release()
         if isinstance(error, Exception):
-            self.is_last = not call.failed(error, now)
-            return not self.is_last
-        self.is_last = True
-        if error is None:
-            call.succeeded(now)
+            self.is_last = not call.failed(error, call.policy.monotonic())
         else:
-            call.dropped()
-        call.failure = None
-        return False
+            self.is_last = True
+            if error is None:
+                call.succeeded(call.policy.monotonic())
+            else:
+                call.dropped()
+        if self.is_last:
+            call.failure = None
+        return not self.is_last
 
     async def __aenter__(self) -> Attempt:
-        policy = self._call.policy
-        if policy.timeout is not None and SWITCH.has_policies:
-            self._timer = policy.clock.timeout(policy.timeout)
-            await self._timer.__aenter__()
+        if not self._is_async:
+            raise ConfigError("`async with attempt:` needs `async for`; in a `for`, write `with attempt:`")
+        if SWITCH.has_policies:
+            await aenter(self._call)
+            policy = self._call.policy
+            if policy.timeout is not None:
+                self._timer = policy.clock.timeout(policy.timeout)
+                await self._timer.__aenter__()
         return self
 
     async def __aexit__(
@@ -110,11 +116,8 @@ class Attempt:
         try:
             await self._timer.__aexit__(kind, error, tb)
         except TimeoutError as over:
-            limit = TimeLimitExceeded(self._timer_limit())
+            limit = TimeLimitExceeded(self._call.policy.timeout or 0.0)
             if not self.__exit__(type(limit), limit, tb):
                 raise limit from over
             return True
         return self.__exit__(kind, error, tb)
-
-    def _timer_limit(self) -> float:
-        return self._call.policy.timeout or 0.0

@@ -9,13 +9,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from datetime import timedelta
 from types import MappingProxyType, TracebackType
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar, cast
 
 from msgspec.structs import replace
 
 from holdfast.clock import SystemClock
 from holdfast.errors import CircuitOpenError, ConfigError
 from holdfast.fingerprint import message_of, name_of
+from holdfast.policy import bounds
 from holdfast.policy import breaker as rules
 from holdfast.policy.breaker import (
     COUNTED,
@@ -79,7 +80,7 @@ class CircuitBreaker:
             recovery_factor=recovery_factor,
             max_recovery_timeout=max_recovery_timeout,
             trial_timeout=trial_timeout,
-            failure_types=frozenset(failure_types),
+            failure_types=cast(frozenset[FailureType], failure_types),  # which BreakerConfig makes it
         )
         self._begin(name, config, clock, on_change)
 
@@ -93,6 +94,8 @@ class CircuitBreaker:
         return breaker
 
     def _begin(self, name: str, config: BreakerConfig, clock: Clock | None, on_change: Listener | None) -> None:
+        if not isinstance(config, BreakerConfig):
+            raise ConfigError(f"config={config!r}: must be a BreakerConfig")
         self.name = name
         self.config = config
         self._clock = clock or SystemClock()
@@ -376,10 +379,11 @@ class CircuitBreakers:
         clock: Clock | None = None,
         on_change: Listener | None = None,
     ) -> None:
-        for key, one in overrides.items():
+        default = BreakerConfig() if config is None else config
+        for field, one in {"config": default, **{f"overrides[{key!r}]": one for key, one in overrides.items()}}.items():
             if not isinstance(one, BreakerConfig):
-                raise ConfigError(f"overrides[{key!r}]={one!r}: must be a BreakerConfig")
-        default = config or BreakerConfig()
+                raise ConfigError(f"{field}={one!r}: must be a BreakerConfig")
+        bounds.whole("max_keys", max_keys, low=1)
         self._breakers = Keyed(
             lambda key: CircuitBreaker.of(overrides.get(key, default), key, clock=clock, on_change=on_change),
             lambda breaker: breaker.is_idle,

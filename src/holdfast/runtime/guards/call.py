@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from holdfast.errors import Refused, TimeLimitExceeded
 from holdfast.policy.breaker import IGNORED, SUCCESS, Permit
+from holdfast.policy.classify import classify
 from holdfast.policy.retry import next_delay
 from holdfast.runtime.guards.switch import SWITCH
 from holdfast.types import Failure, FailureContext, GiveUp, RetryScheduled
+
+_logger = logging.getLogger("holdfast.policy")
 
 NOTHING: Any = object()
 """The fallback that is none, since None may be one."""
@@ -68,12 +72,21 @@ class GuardedCall(Struct, eq=False):
         self.began = now
         self.attempts += 1
         self.elapsed_s += self.delay_s + duration
-        failure = policy.classify(error, self.context)
+        try:
+            failure = policy.classify(error, self.context)
+        except Exception:  # the user's function; the call's own error must not be lost over it
+            _logger.exception("classify %r raised; the error is classified as if it were not there", policy.classify)
+            failure = classify(error, self.context)
         if breaker is not None and self.permit is not None:
             breaker.settle(self.permit, breaker.outcome_of(failure), duration=duration, failure=failure)
         if policy.retry is None:
             return False
-        verdict = next_delay(policy.retry, failure, self.attempts - 1, self.elapsed_s, policy.rng)
+        verdict: float | GiveUp
+        try:
+            verdict = next_delay(policy.retry, failure, self.attempts - 1, self.elapsed_s, policy.rng)
+        except Exception:  # a strategy is the user's function too
+            _logger.exception("the strategy %r raised; there are no more retries", policy.retry.strategy)
+            verdict = GiveUp.STRATEGY_FAILED
         # A GiveUp is a str, and asking isinstance of an enum costs 150 ns.
         if policy.holds_back and not isinstance(verdict, str):
             verdict = self._held_back(error, verdict)
@@ -106,6 +119,7 @@ class GuardedCall(Struct, eq=False):
         last = self.failure.error if self.failure is not None else None
         if not isinstance(last, Exception):
             return refusal
+        self.failure = None
         self.note(last, str(refusal))
         return last
 

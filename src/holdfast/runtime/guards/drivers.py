@@ -35,8 +35,6 @@ def run(call: GuardedCall, fn: Callable[..., R], args: Any, kwargs: Any) -> R:
                 enter(call)
             try:
                 value = fn(*args, **kwargs) if policy.is_direct else _run_held(policy, fn, args, kwargs)
-                if type(value) is CoroutineType:
-                    refuse_coroutine(value)
             except Exception as error:
                 if not call.failed(error, policy.monotonic()):
                     raise
@@ -46,13 +44,16 @@ def run(call: GuardedCall, fn: Callable[..., R], args: Any, kwargs: Any) -> R:
             else:
                 if policy.counts_successes:
                     call.succeeded(policy.monotonic())
-                return value
+                break
     except Exception as error:
         if policy.fallback is NOTHING:
             raise
         return cast(R, fall_back(policy.fallback, error))
     finally:
         call.failure = None  # or else its error and the frames that it came through would keep each other alive
+    if type(value) is CoroutineType:
+        refuse_coroutine(value)
+    return value
 
 
 async def arun(call: GuardedCall, fn: Callable[..., Awaitable[R]], args: Any, kwargs: Any) -> R:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator
 from contextlib import closing
-from datetime import timedelta
 
 from holdfast.clock import SystemClock
 from holdfast.errors import RateLimitExceeded
@@ -25,14 +24,13 @@ class RateLimiter:
     def __init__(
         self,
         max_calls: int,
-        time_window: float | timedelta,
+        time_window: float,
         *,
         burst: int | None = None,
         max_wait: float | None = None,
         clock: Clock | None = None,
     ) -> None:
-        window_s = bounds.seconds("time_window", time_window, above=0.0)
-        self.rate = Rate(max_calls, window_s) if burst is None else Rate(max_calls, window_s, burst)
+        self.rate = Rate(max_calls, time_window) if burst is None else Rate(max_calls, time_window, burst)
         self.max_wait = None if max_wait is None else bounds.number("max_wait", max_wait)
         self._clock = clock or SystemClock()
         self._buckets = Keyed(lambda key: _Bucket(self.rate), self._is_idle)

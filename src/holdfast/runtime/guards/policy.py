@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import timedelta
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -28,6 +27,7 @@ from holdfast.types import Failure, FailureContext, RetryScheduled, Rng
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+C = TypeVar("C", bound=Callable[..., Any])
 Classify = Callable[[BaseException, FailureContext | None], Failure]
 RetryHook = Callable[[RetryScheduled], object]
 
@@ -67,7 +67,7 @@ class Policy:
         limiter: RateLimiter | str | None = None,
         bulkhead: Bulkhead | None = None,
         budget: RetryBudget | None = None,
-        timeout: float | timedelta | None = None,
+        timeout: float | None = None,
         fallback: Any = NOTHING,
         classify: Classify = classify_error,
         key: Callable[..., str] | None = None,
@@ -83,13 +83,14 @@ class Policy:
         self.limiter = _checked("limiter", parsed, RateLimiter)
         self.bulkhead = _checked("bulkhead", bulkhead, Bulkhead)
         self.budget = _checked("budget", budget, RetryBudget)
-        own = None if timeout is None else bounds.seconds("timeout", timeout, above=0.0)
+        own = None if timeout is None else bounds.number("timeout", timeout, above=0.0)
         limits = [limit for limit in (own, retry.attempt_timeout if retry else None) if limit is not None]
         self.timeout = min(limits, default=None)
         self.fallback = fallback
-        self.classify = classify
-        self.key = key
-        self.on_retry: tuple[RetryHook, ...] = (on_retry,) if callable(on_retry) else tuple(on_retry)
+        self.classify = _function("classify", classify)
+        self.key = None if key is None else _function("key", key)
+        hooks = on_retry if isinstance(on_retry, Iterable) else (on_retry,)
+        self.on_retry = tuple(_function("on_retry", hook) for hook in hooks)
         self.rng = rng
         self._async_part = next((part for part in (*self.on_retry, fallback) if _is_async(part)), None)
         self.is_direct = self.bulkhead is None and self.timeout is None
@@ -152,8 +153,16 @@ def _checked(field: str, value: T, *classes: type[Any]) -> T:
     raise ConfigError(f"{field}={value!r}: must be a {' or a '.join(one.__name__ for one in classes)}")
 
 
+def _function(field: str, value: C) -> C:
+    if callable(value):
+        return value
+    raise ConfigError(f"{field}={value!r}: must be a function")
+
+
 def _name_of(fn: Callable[..., Any]) -> str:
-    """Module and name; a callable object goes by its class."""
+    """Module and name; a partial goes by its function, and a callable object by its class."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
     named = fn if hasattr(fn, "__qualname__") else type(fn)
     return f"{named.__module__}.{named.__qualname__}"
 

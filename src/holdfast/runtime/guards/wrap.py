@@ -10,6 +10,7 @@ from holdfast.policy.breaker import SUCCESS, Permit
 from holdfast.runtime.guards.breaker import CircuitBreaker
 from holdfast.runtime.guards.call import NOTHING, GuardedCall
 from holdfast.runtime.guards.drivers import afall_back, arun, fall_back, refuse_coroutine, run
+from holdfast.runtime.guards.switch import SWITCH
 from holdfast.types import FailureContext
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def wrap_sync(policy: Policy, fn: Callable[P, R], name: str) -> Callable[P, R]:
         except Exception as error:
             call = GuardedCall(policy, context, breaker, None if calm is None else Permit(calm.period), "", began)
             if not call.failed(error, monotonic()):
-                if policy.fallback is NOTHING:
+                if policy.fallback is NOTHING or not SWITCH.has_policies:
                     raise
                 return cast(R, fall_back(policy.fallback, error))
         else:
@@ -83,7 +84,7 @@ def wrap_async(policy: Policy, fn: Callable[P, Awaitable[R]], name: str) -> Call
         except Exception as error:
             call = GuardedCall(policy, context, breaker, None if calm is None else Permit(calm.period), "", began)
             if not call.failed(error, monotonic()):
-                if policy.fallback is NOTHING:
+                if policy.fallback is NOTHING or not SWITCH.has_policies:
                     raise
                 return cast(R, await afall_back(policy.fallback, error))
         else:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
-from holdfast import CircuitBreaker, CircuitBreakers, ConfigError, HoldfastError, Policy, RetryPolicy
+from holdfast import Bulkhead, CircuitBreaker, CircuitBreakers, ConfigError, HoldfastError, Policy, RetryPolicy
 from holdfast.testing import ManualClock
 
 
@@ -33,6 +36,53 @@ def test_an_attempt_that_was_not_used_is_an_error_rather_than_an_endless_loop(cl
     with pytest.raises(HoldfastError, match="write `with attempt:` around the guarded code"):
         for _ in Policy(retry=RetryPolicy(), clock=clock).attempts():
             pass
+
+
+def test_an_error_before_the_block_holds_no_place_and_no_trial(clock: ManualClock) -> None:
+    bulkhead = Bulkhead(1)
+    policy = Policy(bulkhead=bulkhead, clock=clock)
+    with pytest.raises(RuntimeError, match="before the block"):
+        for _ in policy.attempts():
+            raise RuntimeError("before the block")
+    assert bulkhead.in_use == 0
+
+
+async def test_for_goes_with_with_and_async_for_with_async_with(clock: ManualClock) -> None:
+    policy = Policy(clock=clock)
+    with pytest.raises(ConfigError, match="in an `async for`, write `async with attempt:`"):
+        async for attempt in policy.attempts():
+            with attempt:
+                raise AssertionError
+    with pytest.raises(ConfigError, match="in a `for`, write `with attempt:`"):
+        for attempt in policy.attempts():
+            async with attempt:
+                raise AssertionError
+
+
+def test_a_loop_that_ends_leaves_nothing_that_keeps_its_errors_alive(clock: ManualClock) -> None:
+    class Held(ConnectionError):
+        pass
+
+    dead: list[weakref.ref[BaseException]] = []
+
+    def block() -> None:
+        for attempt in Policy(retry=RetryPolicy(max_retries=1), clock=clock).attempts():
+            with attempt:
+                error = Held("refused")
+                dead.append(weakref.ref(error))
+                try:
+                    raise error
+                finally:
+                    del error
+
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(Held):
+            block()
+        assert dead[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_a_loop_has_no_fallback(clock: ManualClock) -> None:

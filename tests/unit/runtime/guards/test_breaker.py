@@ -389,8 +389,29 @@ def test_one_breaker_per_key_each_with_its_own_threshold(clock: ManualClock) -> 
     assert breakers["payments"].state == "open"
     assert breakers["mail"].state == "closed"
     assert sorted(breaker.name for breaker in breakers) == ["mail", "payments"]
-    with pytest.raises(ConfigError, match="overrides\\['mail'\\]=3: must be a BreakerConfig"):
-        CircuitBreakers(overrides={"mail": 3})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: CircuitBreakers(overrides={"mail": 3}), "overrides['mail']=3: must be a BreakerConfig"),  # type: ignore[dict-item]
+        (lambda: CircuitBreakers({"mail": 3}), "config={'mail': 3}: must be a BreakerConfig"),  # type: ignore[arg-type]
+        (lambda: CircuitBreakers(max_keys=0), "max_keys=0: must be a whole number of at least 1"),
+        (lambda: CircuitBreaker.of(5), "config=5: must be a BreakerConfig"),  # type: ignore[arg-type]
+        (
+            lambda: CircuitBreaker(failure_types="network"),  # type: ignore[arg-type]
+            "failure_types='network': must be a set of FailureTypes, at least one",
+        ),
+        (
+            lambda: CircuitBreaker(failure_types=5),  # type: ignore[arg-type]
+            "failure_types=5: must be a set of FailureTypes, at least one",
+        ),
+    ],
+)
+def test_impossible_settings_are_refused_when_it_is_made(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        make()
+    assert str(refused.value) == message
 
 
 def test_keys_from_outside_do_not_fill_the_memory_and_open_breakers_are_kept(clock: ManualClock) -> None:

@@ -443,6 +443,42 @@ async def test_a_fallback_function_gets_the_error_and_also_refusals(drive: Drive
 
 
 @every_function_form
+async def test_switched_off_there_is_no_fallback_either(drive: Drive, clock: ManualClock) -> None:
+    for policy in (Policy(fallback=0, clock=clock), Policy(fallback=0, bulkhead=Bulkhead(1), clock=clock)):
+        with policies_off(), pytest.raises(ConnectionError):
+            await drive(policy, Flaky(1))(1)
+
+
+@every_form
+async def test_a_classifier_that_raises_is_logged_and_the_built_in_one_is_asked(
+    drive: Drive, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def bad(error: BaseException, context: FailureContext | None) -> Failure:
+        raise RuntimeError("a bug in the classifier")
+
+    breaker = CircuitBreaker(failure_threshold=1, half_open_max_calls=1, clock=clock)
+    breaker.record_failure()
+    clock.advance(30.0)
+    with caplog.at_level(logging.ERROR, "holdfast"), pytest.raises(ConnectionError):
+        await drive(Policy(breaker=breaker, classify=bad, clock=clock), Flaky(1))(1)
+    assert breaker.state == "open"  # its trial has come back
+    assert "a bug in the classifier" in caplog.text
+
+
+@every_form
+@pytest.mark.parametrize("strategy", [lambda n: 1 / 0, lambda n: None, lambda n: "soon"])
+async def test_a_strategy_that_fails_ends_the_retries_and_not_the_error(
+    drive: Drive, strategy: Callable[[int], float], clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    flaky = Flaky(9)
+    with caplog.at_level(logging.ERROR, "holdfast"), pytest.raises(ConnectionError) as caught:
+        await drive(Policy(retry=RetryPolicy(strategy=strategy), clock=clock), flaky)(1)
+    assert flaky.calls == 1
+    assert caught.value.__notes__ == ["holdfast: gave up after 1 attempt in 0 s: the retry strategy itself failed"]
+    assert "there are no more retries" in caplog.text
+
+
+@every_function_form
 async def test_a_finished_call_leaves_nothing_that_keeps_its_error_alive(drive: Drive, clock: ManualClock) -> None:
     class Held(ConnectionError):
         pass
@@ -526,7 +562,8 @@ def test_without_a_key_each_function_has_its_own_breaker(clock: ManualClock) -> 
     policy = Policy(breaker=breakers, clock=clock)
     policy(Flaky(0))()
     policy(len)("abc")
-    assert sorted(breaker.name.rpartition(".")[2] for breaker in breakers) == ["Flaky", "len"]
+    policy(functools.partial(functools.partial(max, 1), 2))()
+    assert sorted(breaker.name.rpartition(".")[2] for breaker in breakers) == ["Flaky", "len", "max"]
 
 
 def test_a_success_that_ends_after_others_have_failed_resets_their_count(clock: ManualClock) -> None:
@@ -617,6 +654,10 @@ def test_a_coroutine_from_a_sync_call_is_refused_rather_than_left_unguarded(cloc
         _ = Policy(retry=STEADY, clock=clock).call(Flaky(0).acall)
     with pytest.raises(TypeError, match="returned a coroutine"):
         _ = Policy(retry=STEADY, clock=clock)(lambda: Flaky(0).acall())()
+    with pytest.raises(TypeError, match="returned a coroutine"):
+        _ = Policy(fallback=0, clock=clock).call(Flaky(0).acall)
+    with pytest.raises(TypeError, match="returned a coroutine"):
+        _ = Policy(fallback=0, clock=clock)(lambda: Flaky(0).acall())()
 
 
 @pytest.mark.parametrize(
@@ -630,6 +671,10 @@ def test_a_coroutine_from_a_sync_call_is_refused_rather_than_left_unguarded(cloc
         ({"budget": 0.1}, "budget=0.1: must be a RetryBudget"),
         ({"timeout": 0}, "timeout=0: must be a number, above 0"),
         ({"timeout": -1.0}, "timeout=-1.0: must be a number, above 0"),
+        ({"on_retry": 5}, "on_retry=5: must be a function"),
+        ({"on_retry": [len, "x"]}, "on_retry='x': must be a function"),
+        ({"classify": None}, "classify=None: must be a function"),
+        ({"key": 5}, "key=5: must be a function"),
     ],
 )
 def test_impossible_settings_are_refused_in_one_line(settings: dict[str, Any], message: str) -> None:

@@ -78,5 +78,4 @@ def test_the_typed_settings_are_those_of_the_retry_policy() -> None:
     policy = retry()
     assert isinstance(policy, Policy)
     assert policy.retry is not None
-    own = {name for name in policy.retry.__struct_fields__}
-    assert own == RetrySettings.__optional_keys__
+    assert set(policy.retry.__struct_fields__) == RetrySettings.__optional_keys__

@@ -176,7 +176,3 @@ async def test_a_loop_of_sync_blocks_cannot_have_a_limit_and_says_so(clock: Manu
     policy = Policy(timeout=LIMIT, clock=clock)
     with pytest.raises(ConfigError, match="a block of sync code cannot be interrupted"):
         list(policy.attempts())
-    with pytest.raises(ConfigError, match="write `async with attempt:`"):
-        async for attempt in policy.attempts():
-            with attempt:
-                raise AssertionError
