@@ -18,6 +18,7 @@ HoldfastError
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import ClassVar
 
 from holdfast.types import FailureType, Severity
@@ -85,7 +86,11 @@ class ClassifiedError(HoldfastError):
     failure_type: ClassVar[FailureType] = FailureType.SYSTEM
 
     def __init__(
-        self, message: str = "", *, severity: Severity | None = None, retry_after: float | None = None
+        self,
+        message: str = "",
+        *,
+        severity: Severity | None = None,
+        retry_after: float | timedelta | str | None = None,
     ) -> None:
         super().__init__(message)
         self.severity = severity
@@ -99,7 +104,7 @@ class Transient(ClassifiedError):
 
 
 class RateLimited(ClassifiedError):
-    """The other side asked to slow down; `retry_after` is in seconds."""
+    """The other side asked to slow down; `retry_after` is in seconds, a timedelta, or as the header has it."""
 
     failure_type = FailureType.RATE_LIMITED
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable
+from datetime import timedelta
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any
@@ -814,11 +815,28 @@ def test_a_rule_for_a_task_or_a_service_holds_only_there() -> None:
     assert classifier(IndexError(), FailureContext(task="charge")).type == "permanent"
 
 
-def test_a_rule_reaches_the_cause_of_an_unrecognised_error_and_the_members_of_a_group() -> None:
+def test_a_rule_reaches_the_cause_of_an_error_and_the_members_of_a_group() -> None:
     classifier = Classifier([Rule(FailureType.STRUCTURAL, on=KeyError)])
     assert classifier(raised(RuntimeError(), cause=KeyError())).type == "structural"
-    assert classifier(raised(TimeoutError(), cause=KeyError())).type == "network"
+    assert classifier(raised(TimeoutError(), cause=KeyError())).type == "structural"  # rules win over built-in ones
+    assert classifier(raised(Transient(), cause=KeyError())).type == "transient"  # but not over an error's own word
     assert classifier(group(ConnectionError(), KeyError())).type == "structural"
+
+
+def test_a_rule_reaches_what_was_being_handled_only_if_the_error_itself_is_not_recognised() -> None:
+    classifier = Classifier([Rule(FailureType.STRUCTURAL, on=KeyError)])
+    assert classifier(raised(NameError(), context=KeyError())).type == "permanent"  # a bug in the handler
+    assert classifier(raised(RuntimeError(), context=KeyError())).type == "structural"
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [(7, 7.0), (timedelta(minutes=1), 60.0), ("5", 5.0), ("Sun, 09 Sep 2001 01:46:45 GMT", 5.0), ("soon", None)],
+)
+def test_a_marker_takes_a_wait_in_seconds_as_a_timedelta_or_as_the_header_has_it(
+    asked: Any, seconds: float | None
+) -> None:
+    assert classify(RateLimited(retry_after=asked), now=lambda: 1_000_000_000.0).retry_after == seconds
 
 
 def test_a_rule_that_says_network_is_not_overruled_by_a_certificate() -> None:
