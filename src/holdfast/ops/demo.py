@@ -21,7 +21,8 @@ from holdfast.types import BreakerChanged, RetryScheduled
 Tell = Callable[[str, str], None]
 """Told a kind ("scene", "event", "result", "summary") and a line."""
 
-_RECOVERY_S = 1.5
+RECOVERY_S = 1.5
+CUSTOMERS = 1_000
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Demo:
         return not self.surprises
 
     def _tell_all(self, service: FlakyServer) -> None:
-        breaker = CircuitBreaker("payments", recovery_timeout=_RECOVERY_S, clock=self.clock, on_change=self._on_change)
+        breaker = CircuitBreaker("payments", recovery_timeout=RECOVERY_S, clock=self.clock, on_change=self._on_change)
         policy = Policy(
             retry=RetryPolicy(max_retries=3, initial_delay=0.2, multiplier=2.0, jitter=False),
             breaker=breaker,
@@ -56,7 +57,7 @@ class Demo:
         self.tell(
             "scene", f"A payment service runs on {service.url}. charge(order) calls it under a Policy: up to 3 retries"
         )
-        self.tell("scene", f"and a breaker that opens after 5 failures in a row, for {_RECOVERY_S} s.")
+        self.tell("scene", f"and a breaker that opens after 5 failures in a row, for {RECOVERY_S} s.")
         self._expect(charge, 1, "charged (200)")
 
         self.tell("scene", "The network hiccups: two connections are reset. A failure that can heal is tried again.")
@@ -79,23 +80,23 @@ class Demo:
         self._expect(charge, 6, "TRANSIENT")
         self._check(breaker.state == "open", "the breaker is open")
 
-        self.tell("scene", "A thousand customers press the button meanwhile. None of them adds to the outage.")
+        self.tell("scene", f"{CUSTOMERS:,} customers press the button meanwhile. None of them adds to the outage.")
         before = service.requests
-        refused = sum(self._is_refused(charge, order) for order in range(7, 1007))
+        refused = sum(self._is_refused(charge, order) for order in range(7, 7 + CUSTOMERS))
         self.tell("result", f"{refused} calls refused at once, {service.requests - before} requests sent")
-        self._check(refused == 1000 and service.requests == before, "no request while the breaker is open")
+        self._check(refused == CUSTOMERS and service.requests == before, "no request while the breaker is open")
 
         self.tell(
-            "scene", f"The service heals. After {_RECOVERY_S} s trial calls are let through, and the breaker closes."
+            "scene", f"The service heals. After {RECOVERY_S} s trial calls are let through, and the breaker closes."
         )
         service.mood = Mood.WELL
-        self.clock.sleep(_RECOVERY_S)
+        self.clock.sleep(RECOVERY_S)
         for order in (7, 8, 9):
             self._expect(charge, order, "charged (200)")
         self._check(breaker.state == "closed", "the breaker is closed")
         self.tell(
             "summary",
-            f"{service.requests} requests reached the service; a plain loop of 4 attempts would have sent over 4,000.",
+            f"{service.requests} requests reached the service; a loop of 4 attempts would have sent over {4 * CUSTOMERS:,}.",
         )
 
     def _expect(self, charge: Callable[[int], str], order: int, expected: str) -> None:

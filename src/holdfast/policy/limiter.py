@@ -74,11 +74,17 @@ class Starts(Struct):
 
     def take(self, rate: Rate, now: float, ahead: int = 0) -> float:
         """Start now and return zero, or return the seconds to wait, after `ahead` others who already wait."""
-        has_room = self.count + ahead < rate.max_calls == rate.burst  # even if nothing were forgotten
-        if not has_room or (self.entries and self.entries[0].last <= now - rate.time_window):
-            wait = self.wait(rate, now, ahead)
-            if wait > 0.0:
-                return wait
+        entries = self.entries
+        if entries and self.count + ahead < rate.max_calls == rate.burst and entries[0].last > now - rate.time_window:
+            # Room, even if nothing is forgotten, and nothing to forget: the common case, so it is worth its own lines.
+            last = entries[-1]
+            if now - last.first < rate.grain:
+                self.count += 1
+                last.last = now
+                last.count += 1
+                return 0.0
+        elif (wait := self.wait(rate, now, ahead)) > 0.0:
+            return wait
         self.add(rate, now)
         return 0.0
 

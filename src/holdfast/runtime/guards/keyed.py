@@ -13,12 +13,12 @@ class Keyed(Generic[T]):
     """A thread-safe mapping that makes what is missing.
 
     Keys may come from outside (users, domains), so it must not grow without end: past `max_keys`, whatever is idle is
-    forgotten. Forgetting changes nothing, since idle means that a new one would behave the same.
+    forgotten. `retire` says whether a thing is idle, that is, whether a new one would behave the same.
     """
 
-    def __init__(self, make: Callable[[str], T], is_idle: Callable[[T], bool], max_keys: int = 10_000) -> None:
+    def __init__(self, make: Callable[[str], T], retire: Callable[[T], bool], max_keys: int = 10_000) -> None:
         self._make = make
-        self._is_idle = is_idle
+        self._retire = retire
         self._max_keys = max_keys
         self._sweep_at = max_keys
         self._lock = threading.Lock()
@@ -42,6 +42,6 @@ class Keyed(Generic[T]):
         return iter(list(self.things.values()))
 
     def _sweep(self) -> None:
-        self.things = {key: thing for key, thing in self.things.items() if not self._is_idle(thing)}
+        self.things = {key: thing for key, thing in self.things.items() if not self._retire(thing)}
         # When most are in use, sweep again only after the number has doubled, or every new key would pay for a sweep.
         self._sweep_at = max(self._max_keys, 2 * len(self.things))

@@ -33,7 +33,8 @@ class RateLimiter:
         self.rate = Rate(max_calls, time_window) if burst is None else Rate(max_calls, time_window, burst)
         self.max_wait = None if max_wait is None else bounds.number("max_wait", max_wait)
         self._clock = clock or SystemClock()
-        self._buckets = Keyed(lambda key: _Bucket(self.rate), self._is_idle)
+        self._monotonic = self._clock.monotonic
+        self._buckets = Keyed(lambda key: _Bucket(), self._retire)
 
     @classmethod
     def parse(cls, rate: str, *, max_wait: float | None = None, clock: Clock | None = None) -> RateLimiter:
@@ -44,7 +45,10 @@ class RateLimiter:
     def allow(self, key: str = "") -> bool:
         """Take one start if it may be had now; never waits."""
         bucket = self._buckets.things.get(key) or self._buckets[key]
-        return bucket.take(self._clock.monotonic()) == 0.0
+        with bucket.lock:
+            if not bucket.is_retired:
+                return bucket.starts.take(self.rate, self._monotonic(), bucket.waiting) == 0.0
+        return self.allow(key)  # it was forgotten in the very moment, so there is a new one
 
     def acquire(self, key: str = "") -> None:
         """Wait for one start and take it; RateLimitExceeded at once when that would take longer than `max_wait`."""
@@ -62,10 +66,8 @@ class RateLimiter:
 
     def _waits(self, key: str) -> Generator[float, None, None]:
         """The waits that a caller must make, one by one, until it has its start."""
-        bucket = self._buckets[key]
+        wait, bucket = self._join(key)
         waited = 0.0
-        wait = bucket.take(self._clock.monotonic())
-        bucket.join()
         try:
             while wait > 0.0:
                 if self.max_wait is not None and waited + wait > self.max_wait:
@@ -73,43 +75,36 @@ class RateLimiter:
                     raise RateLimitExceeded(f"rate limit{name}: the next start is in {wait:.3g} s", wait)
                 yield wait
                 waited += wait
-                wait = bucket.take_in_turn(self._clock.monotonic())
+                with bucket.lock:
+                    wait = bucket.starts.take(self.rate, self._monotonic())
         finally:
-            bucket.leave()
+            with bucket.lock:
+                bucket.waiting -= 1
 
-    def _is_idle(self, bucket: _Bucket) -> bool:
-        return bucket.is_idle(self._clock.monotonic())
+    def _join(self, key: str) -> tuple[float, _Bucket]:
+        """Stand among those who wait, so that newcomers come after us; and how long to wait, zero for not at all."""
+        bucket = self._buckets[key]
+        with bucket.lock:
+            if not bucket.is_retired:
+                wait = bucket.starts.take(self.rate, self._monotonic(), bucket.waiting)
+                bucket.waiting += 1
+                return wait, bucket
+        return self._join(key)
+
+    def _retire(self, bucket: _Bucket) -> bool:
+        with bucket.lock:
+            bucket.is_retired = not bucket.waiting and bucket.starts.is_idle(self.rate, self._monotonic())
+            return bucket.is_retired
 
 
 class _Bucket:
-    """The starts of one key, behind a lock, and how many wait for one."""
+    """The starts of one key, how many wait for one, and the lock that guards both."""
 
-    __slots__ = ("_lock", "_rate", "_starts", "_waiting")
+    __slots__ = ("is_retired", "lock", "starts", "waiting")
 
-    def __init__(self, rate: Rate) -> None:
-        self._rate = rate
-        self._starts = Starts()
-        self._waiting = 0
-        self._lock = threading.Lock()
-
-    def take(self, now: float) -> float:
-        """Start now and return zero, or return the seconds to wait, after those who wait already."""
-        with self._lock:
-            return self._starts.take(self._rate, now, self._waiting)
-
-    def take_in_turn(self, now: float) -> float:
-        """The same for one who has waited."""
-        with self._lock:
-            return self._starts.take(self._rate, now)
-
-    def join(self) -> None:
-        with self._lock:
-            self._waiting += 1
-
-    def leave(self) -> None:
-        with self._lock:
-            self._waiting -= 1
-
-    def is_idle(self, now: float) -> bool:
-        with self._lock:
-            return not self._waiting and self._starts.is_idle(self._rate, now)
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.starts = Starts()
+        self.waiting = 0
+        self.is_retired = False
+        """Whether it has been forgotten; a start that is taken here now would not be counted."""
