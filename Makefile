@@ -45,9 +45,12 @@ format: venv ## fix what ruff can fix, and format
 bench-calls: $(VENV)/.bench ## guarded calls against the peers, in one run; ARGS= goes to bench/calls.py
 	@$(BIN)/python bench/calls.py $(ARGS)
 
-mutate: venv ## mutation-test src/holdfast/policy; ARGS= names mutants
-	@$(BIN)/mutmut run $(ARGS)
+mutate: venv ## mutation-test src/holdfast/policy and print the score (10 minutes); ARGS= names mutants
+	@rm -rf mutants
+	@HOLDFAST_PROPERTY=mutation $(BIN)/mutmut run $(ARGS)
 	@$(BIN)/mutmut results
+	@$(BIN)/mutmut export-cicd-stats
+	@$(BIN)/python -c "$$PRINT_SCORE"
 
 clean: ## remove caches and build output
 	@rm -rf build dist mutants .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -55,6 +58,15 @@ clean: ## remove caches and build output
 
 distclean: clean ## clean, and remove .venv too
 	@rm -rf $(VENV)
+
+# A mutant that runs into its time limit is found out too.
+define PRINT_SCORE
+import json, pathlib
+stats = json.loads(pathlib.Path("mutants/mutmut-cicd-stats.json").read_text())
+found = stats["killed"] + stats["timeout"]
+print(f"mutation score: {found} of {stats['total']} mutants found out, {found / stats['total']:.1%}")
+endef
+export PRINT_SCORE
 
 # ---------------------------------------------------------------- set-up
 

@@ -94,10 +94,8 @@ class Demo:
         for order in (7, 8, 9):
             self._expect(charge, order, "charged (200)")
         self._check(breaker.state == "closed", "the breaker is closed")
-        self.tell(
-            "summary",
-            f"{service.requests} requests reached the service; a loop of 4 attempts would have sent over {4 * CUSTOMERS:,}.",
-        )
+        loop = 4 * CUSTOMERS
+        self.tell("summary", f"{service.requests} requests reached it; a loop of 4 attempts sends over {loop:,}.")
 
     def _expect(self, charge: Callable[[int], str], order: int, expected: str) -> None:
         try:

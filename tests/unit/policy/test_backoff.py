@@ -148,6 +148,10 @@ def test_a_function_is_given_n_and_held_within_the_limits(
     assert waits(Backoff(strategy=function, jitter=False), 3) == expected
 
 
+def test_a_function_that_answers_no_number_is_held_at_max_delay_before_the_jitter() -> None:
+    assert Backoff(strategy=lambda n: math.nan).delay(1, rng=ScriptedRng([0.5])) == 30.0
+
+
 def test_jitter_applies_to_a_function_too() -> None:
     assert Backoff(strategy=lambda n: 10.0 * n).delay(2, rng=ScriptedRng([0.25])) == 5.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from datetime import timedelta
 
 import pytest
@@ -14,7 +15,7 @@ NOT_A_NUMBER = [math.nan, math.inf, -math.inf, True, False, "1", "", None, [], 1
 NOT_A_NUMBER += [10**400, -(10**400)]  # larger than any float
 
 
-@pytest.mark.parametrize("value", [0, 0.0, 1, 2.5, 1e300])
+@pytest.mark.parametrize("value", [0, 0.0, 1, 2.5, 1e300, sys.float_info.max])
 def test_a_number_within_its_limits_comes_back_as_a_float(value: float) -> None:
     answer = bounds.number("delay", value)
     assert answer == value

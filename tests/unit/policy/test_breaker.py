@@ -71,8 +71,10 @@ class Breaker:
 
     def open(self) -> None:
         """Fail until it opens."""
-        while self.mode is CLOSED:
-            self.call(BAD)
+        for _ in range(100):
+            if self.mode is CLOSED:
+                self.call(BAD)
+        assert self.mode is OPEN
 
     def half_open(self) -> None:
         """Open it, and wait until trials begin; a first trial is asked for and given back."""
@@ -508,6 +510,13 @@ def test_with_slow_rate_alone_one_failed_trial_opens_it_again() -> None:
     breaker = Breaker(slow_rate=1.0, slow_call=1.0, half_open_max_calls=3)
     breaker.half_open()
     assert breaker.call(BAD) is OPEN
+
+
+def test_a_trial_is_not_slow_unless_said_so() -> None:
+    breaker = Breaker(slow_rate=0.5, slow_call=1.0, half_open_max_calls=1)
+    breaker.half_open()
+    after = rules.record(breaker.config, breaker.state, breaker.admit(), OK, breaker.now)
+    assert after.mode is CLOSED
 
 
 def test_slow_trials_do_not_matter_without_a_slow_rate() -> None:
