@@ -27,10 +27,11 @@ from holdfast.runtime.guards.bulkhead import Bulkhead
 from holdfast.runtime.guards.limiter import RateLimiter
 from holdfast.runtime.guards.policy import Policy
 from holdfast.runtime.guards.retry import retry
-from holdfast.types import Failure, FailureContext, FailureType, RetryScheduled, Severity
+from holdfast.types import BreakerChanged, Failure, FailureContext, FailureType, RetryScheduled, Severity
 
 __all__ = [
     "Backoff",
+    "BreakerChanged",
     "BreakerConfig",
     "Bulkhead",
     "BulkheadFull",

@@ -57,6 +57,10 @@ class CircuitOpenError(Refused):
         self.name = name
         self.cause = cause
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles, so that it can cross a process pool."""
+        return type(self), (self.name, self.retry_after, self.cause), self.__dict__
+
 
 class RateLimitExceeded(Refused):
     """Our own rate limit is used up, and the wait would be longer than allowed."""
@@ -73,11 +77,15 @@ class TimeLimitExceeded(HoldfastError, TimeoutError):
     to its own end, its result is dropped, and it is not tried again.
     """
 
-    def __init__(self, limit_s: float, *, still_running: bool = False) -> None:
+    def __init__(self, limit_s: float, still_running: bool = False) -> None:
         rest = "; the function cannot be stopped and is still running" if still_running else ""
         super().__init__(f"took longer than {limit_s:g} s{rest}")
         self.limit_s = limit_s
         self.still_running = still_running
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles, so that it can cross a process pool."""
+        return type(self), (self.limit_s, self.still_running), self.__dict__
 
 
 class ClassifiedError(HoldfastError):

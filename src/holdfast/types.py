@@ -140,6 +140,10 @@ class Failure(Struct, eq=False):
 class RetryScheduled(Struct, frozen=True):
     """An attempt failed and another follows; what hooks are told before the wait."""
 
+    task: str
+    """The function's module and name, or the name given to `attempts`."""
+    key: str
+    """What `Policy(key=…)` made of the arguments; empty without it."""
     attempt: int
     """The number of the attempt that failed, from 1."""
     failure: Failure

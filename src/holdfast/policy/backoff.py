@@ -107,8 +107,10 @@ def jitter_range(jitter: Jitter) -> tuple[float, float]:
     if isinstance(jitter, str) and jitter in JITTERS:
         return JITTERS[jitter]
     if isinstance(jitter, tuple) and len(jitter) == 2:
-        low = bounds.number("jitter", jitter[0])
-        return low, bounds.number("jitter", jitter[1], low=low)
+        low, high = (bounds.number("jitter", factor) for factor in jitter)
+        if low > high:
+            raise ConfigError(f"jitter={jitter!r}: must have the lower factor first")
+        return low, high
     raise ConfigError(
         f"jitter={jitter!r}: must be True, False, a pair of factors, or one of {', '.join(map(str, JITTERS))}"
     )

@@ -50,7 +50,7 @@ class RetryPolicy(Backoff, frozen=True, kw_only=True):
             bounds.number("total_timeout", self.total_timeout, above=0.0)
         if self.attempt_timeout is not None:
             bounds.number("attempt_timeout", self.attempt_timeout, above=0.0)
-        force_setattr(self, "per_failure", MappingProxyType(dict(self._checked_entries())))
+        force_setattr(self, "per_failure", dict(self._checked_entries()))
 
     def _checked_entries(self) -> Mapping[FailureKey, Backoff]:
         if not isinstance(self.per_failure, Mapping):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Transient
-from holdfast.policy.classify import classify
+from holdfast.policy.classify import Classifier, Rule, classify
 from holdfast.policy.retry_after import retry_after, tells_limit
 from holdfast.policy.retry_info import retry_delay_in
 from holdfast.types import FailureType, Severity
@@ -156,3 +156,21 @@ def test_what_is_no_severity_is_not_taken_for_one() -> None:
 def test_an_exit_is_nobodys_failure_and_has_the_severity_of_its_type(error: BaseException) -> None:
     failure = classify(error)
     assert (failure.type, failure.severity, failure.retry_after) == (FailureType.SYSTEM, Severity.HIGH, None)
+
+
+@pytest.mark.parametrize("error", [OSError(5, "no"), ValueError("no"), KeyboardInterrupt(), client_error(status=503)])
+def test_a_failure_holds_the_error_it_speaks_of(error: BaseException) -> None:
+    assert classify(error).error is error
+    assert classify(error).error is error  # and again, when its class is known
+
+
+def test_the_cause_is_followed_where_the_error_has_attributes_to_ask_for() -> None:
+    outer = client_error(reason="because")
+    outer.__cause__ = PermissionError("no")
+    assert classify(outer).type is classify(PermissionError("no")).type is not FailureType.SYSTEM
+
+
+def test_a_rule_keeps_the_wait_that_stands_on_the_class() -> None:
+    slow_down = type("SlowDown", (Exception,), {"__module__": "somebody", "retry_after": 7})
+    failure = Classifier([Rule(FailureType.TRANSIENT, on=slow_down)])(slow_down())
+    assert (failure.type, failure.retry_after) == (FailureType.TRANSIENT, 7.0)

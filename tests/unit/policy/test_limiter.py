@@ -242,6 +242,16 @@ def test_taking_a_start_keeps_the_pace() -> None:
     assert [starts.take(rate, 0.0) for _ in range(3)] == [0.0, 0.0, 1.0]
 
 
+def test_taken_starts_share_entries_too() -> None:
+    rate, starts = Rate(100, 64.0), Starts()
+    for at in (640.0, 640.5, 640.999, 641.0):
+        assert starts.take(rate, at) == 0.0
+    assert [(entry.first, entry.last, entry.count) for entry in starts.entries] == [
+        (640.0, 640.999, 3),
+        (641.0, 641.0, 1),
+    ]
+
+
 def test_taking_starts_forgets_what_has_left_the_window() -> None:
     rate, starts = Rate(1000, 10.0), Starts()
     for step in range(1000):

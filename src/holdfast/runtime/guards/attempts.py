@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -15,16 +16,20 @@ if TYPE_CHECKING:
 
 
 class Attempts:
-    """The attempts of one guarded block; a loop over it ends when one has succeeded. See `Policy.attempts`."""
+    """The attempts of one guarded block; a loop over it ends when one has succeeded. See `Policy.attempts`.
 
-    def __init__(self, call: GuardedCall) -> None:
-        self._call = call
+    A second loop over it is a second guarded block.
+    """
+
+    def __init__(self, begin: Callable[[], GuardedCall]) -> None:
+        self._begin = begin
+        self._call = begin()
         self._current: Attempt | None = None
 
     def __iter__(self) -> Attempts:
         if self._call.policy.timeout is not None:
             raise ConfigError("timeout: a block of sync code cannot be interrupted; guard a function, or use async for")
-        return self
+        return self._anew()
 
     def __next__(self) -> Attempt:
         if not self._goes_on():
@@ -34,7 +39,7 @@ class Attempts:
         return self._next_attempt(is_async=False)
 
     def __aiter__(self) -> Attempts:
-        return self
+        return self._anew()
 
     async def __anext__(self) -> Attempt:
         if not self._goes_on():
@@ -42,6 +47,10 @@ class Attempts:
         if self._call.attempts and SWITCH.has_policies:
             await apause(self._call)
         return self._next_attempt(is_async=True)
+
+    def _anew(self) -> Attempts:
+        self._call, self._current = self._begin(), None
+        return self
 
     def _goes_on(self) -> bool:
         if self._current is None:

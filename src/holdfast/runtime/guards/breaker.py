@@ -7,6 +7,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextvars import ContextVar
 from datetime import timedelta
 from types import MappingProxyType, TracebackType
 from typing import Final, ParamSpec, TypeVar, cast
@@ -14,7 +15,7 @@ from typing import Final, ParamSpec, TypeVar, cast
 from msgspec.structs import replace
 
 from holdfast.clock import SystemClock
-from holdfast.errors import CircuitOpenError, ConfigError
+from holdfast.errors import CircuitOpenError, ConfigError, Refused
 from holdfast.fingerprint import message_of, name_of
 from holdfast.policy import bounds
 from holdfast.policy import breaker as rules
@@ -39,6 +40,12 @@ R = TypeVar("R")
 Listener = Callable[[BreakerChanged], object]
 
 _CLOSED: Final = BreakerMode.CLOSED  # see policy/breaker.py
+_IN_TRIAL: ContextVar[frozenset[CircuitBreaker]] = ContextVar("holdfast_in_trial", default=frozenset())
+"""The breakers whose trial the running code is part of."""
+
+_PART_OF_TRIAL = Permit(0)
+"""What a call inside a trial gets from the same breaker: no period is 0, so what comes of it is not counted twice."""
+
 _logger = logging.getLogger("holdfast.breaker")
 
 
@@ -129,7 +136,7 @@ class CircuitBreaker:
     def check(self) -> None:
         """Raise CircuitOpenError if a call would be refused now; takes no permit."""
         if self._state.mode is not _CLOSED:
-            _, answer = rules.admit(self.config, self._state, self._clock.monotonic())
+            _, answer = self._answer(self._state)
             if isinstance(answer, Rejection):
                 raise CircuitOpenError(self.name, answer.retry_after, answer.cause)
 
@@ -160,8 +167,10 @@ class CircuitBreaker:
             self._tell(before, after)
 
     def outcome_of(self, failure: Failure) -> Outcome:
-        """Whether a failure of this type counts here."""
-        return FAILURE if failure.type in self.config.failure_types else IGNORED
+        """Whether a failure of this type counts here. A refusal never does: it says nothing about the service."""
+        if failure.type not in self.config.failure_types or isinstance(failure.error, Refused):
+            return IGNORED
+        return FAILURE
 
     # ---- the plain trio, for code that has no place to keep a permit
 
@@ -203,7 +212,7 @@ class CircuitBreaker:
 
     # ---- around a function
 
-    def call(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a function through the breaker."""
         calm = self.calm
         if calm is None:
@@ -218,7 +227,7 @@ class CircuitBreaker:
             self.settle(Permit(calm.period), SUCCESS)
         return value
 
-    async def acall(self, fn: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def acall(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Await a function through the breaker."""
         calm = self.calm
         if calm is None:
@@ -246,7 +255,7 @@ class CircuitBreaker:
         state = self._state
         if state.mode is _CLOSED:
             return 0.0
-        _, answer = rules.admit(self.config, state, self._clock.monotonic())
+        _, answer = self._answer(state)
         if isinstance(answer, Permit):
             return 0.0
         return math.inf if answer.retry_after is None else answer.retry_after
@@ -276,10 +285,25 @@ class CircuitBreaker:
 
     # ---- inside
 
+    def begin_trial(self) -> None:
+        """From here on, calls through this breaker are part of the trial that was permitted."""
+        _IN_TRIAL.set(_IN_TRIAL.get() | {self})
+
+    def end_trial(self) -> None:
+        """The trial is over."""
+        _IN_TRIAL.set(_IN_TRIAL.get() - {self})
+
+    def _answer(self, state: BreakerState) -> tuple[BreakerState, Permit | Rejection]:
+        """What a call that asks now is told. A trial whose own calls were refused could never succeed."""
+        now = self._clock.monotonic()
+        if self in _IN_TRIAL.get() and rules.aged(self.config, state, now).mode is BreakerMode.HALF_OPEN:
+            return state, _PART_OF_TRIAL
+        return rules.admit(self.config, state, now)
+
     def _ask(self) -> Permit | Rejection:
         with self._lock:
             before = self._state
-            after, answer = rules.admit(self.config, before, self._clock.monotonic())
+            after, answer = self._answer(before)
             self._set(after)
         self._tell(before, after)
         return answer
@@ -343,9 +367,13 @@ class BreakerPermit:
             self._breaker.settle(self._permit, IGNORED)
 
     def __enter__(self) -> BreakerPermit:
+        if self._permit.trial is not None:
+            self._breaker.begin_trial()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._permit.trial is not None:
+            self._breaker.end_trial()
         if error is None:
             self.success()
         elif isinstance(error, Exception):
@@ -391,8 +419,11 @@ class CircuitBreakers:
         )
 
     def __getitem__(self, key: str) -> CircuitBreaker:
-        """The breaker of this key."""
+        """The breaker of this key, made if there is none."""
         return self._breakers[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._breakers.things
 
     def __iter__(self) -> Iterator[CircuitBreaker]:
         return iter(self._breakers)
@@ -404,4 +435,4 @@ class CircuitBreakers:
 def _in_words(failure: Failure | None, *, slow: bool) -> str | None:
     if failure is None or failure.error is None:
         return "slow calls" if slow else None
-    return f"{name_of(type(failure.error))}: {message_of(failure.error)}"
+    return f"{name_of(type(failure.error))}: {' '.join(message_of(failure.error).split())}"

@@ -24,6 +24,9 @@ class RetryBudget:
         """Retries that could be made now."""
         return self._tokens
 
+    def __repr__(self) -> str:
+        return f"<RetryBudget {self._tokens:.3g} of {self.config.cap:g}>"
+
     def earn(self) -> None:
         """A call has succeeded."""
         if self._tokens < self.config.cap:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from holdfast.clock import SystemClock
-from holdfast.errors import BulkheadFull
+from holdfast.errors import BulkheadFull, IllegalChange
 from holdfast.policy import bounds
 from holdfast.ports import Clock
 
@@ -70,12 +70,17 @@ class Bulkhead:
     def release(self) -> None:
         """Give a place back; the one who has waited longest gets it."""
         with self._lock:
+            if self._in_use == 0:
+                raise IllegalChange("a bulkhead was released more often than acquired")
             while self._queue:
                 waiter = self._queue.popleft()
-                waiter.is_granted = True
-                if waiter.wake():
+                waiter.is_granted = waiter.wake()
+                if waiter.is_granted:
                     return
             self._in_use -= 1
+
+    def __repr__(self) -> str:
+        return f"<Bulkhead {self._in_use} of {self.max_concurrent} in use>"
 
     def __enter__(self) -> None:
         self.acquire()
@@ -123,12 +128,13 @@ class Bulkhead:
         """The caller was interrupted while waiting: pass on a place that was granted meanwhile."""
         with self._lock:
             if not waiter.is_granted:
-                self._queue.remove(waiter)
+                if waiter in self._queue:  # it is not when its event loop was closed before its turn came
+                    self._queue.remove(waiter)
                 return
         self.release()
 
     def _full(self) -> BulkheadFull:
-        return BulkheadFull(f"{self.max_concurrent} calls are in flight already")
+        return BulkheadFull(f"the bulkhead is full: {self.max_concurrent} in flight already")
 
 
 class _Waiter:

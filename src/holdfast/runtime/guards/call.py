@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from holdfast.errors import Refused, TimeLimitExceeded
-from holdfast.policy.breaker import IGNORED, SUCCESS, Permit
-from holdfast.policy.classify import classify
+from holdfast.policy.breaker import IGNORED, SUCCESS, Outcome, Permit
 from holdfast.policy.retry import next_delay
 from holdfast.runtime.guards.switch import SWITCH
 from holdfast.types import Failure, FailureContext, GiveUp, RetryScheduled
 
 _logger = logging.getLogger("holdfast.policy")
+
+_NOTE = "holdfast: gave up after"
+_NOTES_KEPT = 5
 
 NOTHING: Any = object()
 """The fallback that is none, since None may be one."""
@@ -50,18 +52,18 @@ class GuardedCall(Struct, eq=False):
         """Ask the breaker, immediately before an attempt; CircuitOpenError when it is not let through."""
         if self.breaker is not None:
             self.permit = self.breaker.admit()
+            if self.permit.trial is not None:
+                self.breaker.begin_trial()
 
     def succeeded(self, now: float) -> None:
         """The attempt has succeeded."""
-        if self.breaker is not None and self.permit is not None:
-            self.breaker.settle(self.permit, SUCCESS, duration=now - self.began)
+        self._settle(SUCCESS, now - self.began)
         if self.policy.budget is not None:
             self.policy.budget.earn()
 
     def dropped(self) -> None:
         """The attempt was cancelled or the program is exiting: nothing is counted, the permit goes back."""
-        if self.breaker is not None and self.permit is not None:
-            self.breaker.settle(self.permit, IGNORED)
+        self._settle(IGNORED)
 
     def failed(self, error: Exception, now: float) -> bool:
         """The attempt has failed: say whether another follows, after `delay_s`."""
@@ -72,13 +74,9 @@ class GuardedCall(Struct, eq=False):
         self.began = now
         self.attempts += 1
         self.elapsed_s += self.delay_s + duration
-        try:
-            failure = policy.classify(error, self.context)
-        except Exception:  # the user's function; the call's own error must not be lost over it
-            _logger.exception("classify %r raised; the error is classified as if it were not there", policy.classify)
-            failure = classify(error, self.context)
-        if breaker is not None and self.permit is not None:
-            breaker.settle(self.permit, breaker.outcome_of(failure), duration=duration, failure=failure)
+        failure = policy.classify(error, self.context)
+        if breaker is not None:
+            self._settle(breaker.outcome_of(failure), duration, failure)
         if policy.retry is None:
             return False
         verdict: float | GiveUp
@@ -98,6 +96,14 @@ class GuardedCall(Struct, eq=False):
         self.delay_s = verdict
         return True
 
+    def _settle(self, outcome: Outcome, duration: float | None = None, failure: Failure | None = None) -> None:
+        """Give the breaker's permit back, if there is one."""
+        if self.breaker is None or self.permit is None:
+            return
+        if self.permit.trial is not None:
+            self.breaker.end_trial()
+        self.breaker.settle(self.permit, outcome, duration=duration, failure=failure)
+
     def _held_back(self, error: Exception, delay_s: float) -> float | GiveUp:
         """A retry that the retry policy wants, unless something else speaks against it."""
         if isinstance(error, TimeLimitExceeded) and error.still_running:
@@ -112,7 +118,9 @@ class GuardedCall(Struct, eq=False):
     def scheduled(self) -> RetryScheduled:
         """What the hooks are told before the wait for the next attempt."""
         assert self.failure is not None  # noqa: S101 - there is a next attempt only after a failure
-        return RetryScheduled(self.attempts, self.failure, self.delay_s, self.elapsed_s)
+        return RetryScheduled(
+            self.context.task or "", self.key, self.attempts, self.failure, self.delay_s, self.elapsed_s
+        )
 
     def refused(self, refusal: Refused) -> Exception:
         """A gate has refused the next attempt: what to raise, the function's own last error if it was ever called."""
@@ -124,6 +132,15 @@ class GuardedCall(Struct, eq=False):
         return last
 
     def note(self, error: Exception, reason: str) -> None:
-        """Leave a line under the error's traceback that says what was tried and why no more."""
+        """Leave a line under the error's traceback that says what was tried and why no more.
+
+        An error that cannot take a note goes without; one that is raised again and again keeps only the latest few.
+        """
         attempts = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
-        error.add_note(f"holdfast: gave up after {attempts} in {self.elapsed_s:.3g} s: {reason}")
+        try:
+            error.add_note(f"{_NOTE} {attempts} in {round(self.elapsed_s, 3):g} s: {reason}")
+            ours = [note for note in error.__notes__ if note.startswith(_NOTE)]
+            for old in ours[:-_NOTES_KEPT]:
+                error.__notes__.remove(old)
+        except Exception as trouble:  # a frozen or odd error class: the error is worth more than the note
+            _logger.debug("no note could be left on %r: %r", type(error), trouble)

@@ -170,7 +170,8 @@ async def aenter(call: GuardedCall) -> None:
 
 
 def pause(call: GuardedCall) -> None:
-    """Tell the hooks, then wait for the next attempt."""
+    """Tell the log and the hooks, then wait for the next attempt."""
+    _log_retry(call)
     for hook in call.policy.on_retry:
         try:
             hook(call.scheduled)
@@ -183,6 +184,7 @@ def pause(call: GuardedCall) -> None:
 
 async def apause(call: GuardedCall) -> None:
     """The same without blocking the event loop; hooks may be async."""
+    _log_retry(call)
     for hook in call.policy.on_retry:
         try:
             answer = hook(call.scheduled)
@@ -204,6 +206,13 @@ async def afall_back(fallback: Any, error: Exception) -> Any:
     """The same, where the fallback may be async."""
     value = fall_back(fallback, error)
     return await value if isawaitable(value) else value
+
+
+def _log_retry(call: GuardedCall) -> None:
+    if _logger.isEnabledFor(logging.INFO):
+        event = call.scheduled
+        what = f"{event.failure.type.name} {event.failure.error_name}: {event.failure.message}"
+        _logger.info("%s: attempt %d failed (%s); again in %.3g s", event.task, event.attempt, what, event.delay_s)
 
 
 def _log_hook(hook: Callable[[RetryScheduled], object]) -> None:

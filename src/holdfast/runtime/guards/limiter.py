@@ -64,6 +64,9 @@ class RateLimiter:
                 for seconds in waits:
                     await self._clock.asleep(seconds)
 
+    def __repr__(self) -> str:
+        return f"<RateLimiter {self.rate.max_calls} per {self.rate.time_window:g} s>"
+
     def _waits(self, key: str) -> Generator[float, None, None]:
         """The waits that a caller must make, one by one, until it has its start."""
         wait, bucket = self._join(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast
@@ -31,6 +32,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 Classify = Callable[[BaseException, FailureContext | None], Failure]
 RetryHook = Callable[[RetryScheduled], object]
 
+_logger = logging.getLogger("holdfast.policy")
 _GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
@@ -71,7 +73,7 @@ class Policy:
         fallback: Any = NOTHING,
         classify: Classify = classify_error,
         key: Callable[..., str] | None = None,
-        on_retry: RetryHook | Iterable[RetryHook] = (),
+        on_retry: RetryHook | Iterable[RetryHook] | None = None,
         clock: Clock | None = None,
         rng: Rng = chance,
     ) -> None:
@@ -80,16 +82,16 @@ class Policy:
         self.retry = _checked("retry", retry, RetryPolicy)
         self.breaker = _checked("breaker", breaker, CircuitBreaker, CircuitBreakers)
         parsed = RateLimiter.parse(limiter, clock=self.clock) if isinstance(limiter, str) else limiter
-        self.limiter = _checked("limiter", parsed, RateLimiter)
+        self.limiter = _checked("limiter", parsed, RateLimiter, or_else=" or a rate such as '100/minute'")
         self.bulkhead = _checked("bulkhead", bulkhead, Bulkhead)
         self.budget = _checked("budget", budget, RetryBudget)
         own = None if timeout is None else bounds.number("timeout", timeout, above=0.0)
         limits = [limit for limit in (own, retry.attempt_timeout if retry else None) if limit is not None]
         self.timeout = min(limits, default=None)
         self.fallback = fallback
-        self.classify = _function("classify", classify)
+        self.classify = classify if classify is classify_error else _careful(_function("classify", classify))
         self.key = None if key is None else _function("key", key)
-        hooks = on_retry if isinstance(on_retry, Iterable) else (on_retry,)
+        hooks = on_retry if isinstance(on_retry, Iterable) else () if on_retry is None else (on_retry,)
         self.on_retry = tuple(_function("on_retry", hook) for hook in hooks)
         self.rng = rng
         self._async_part = next((part for part in (*self.on_retry, fallback) if _is_async(part)), None)
@@ -100,6 +102,8 @@ class Policy:
 
     def __call__(self, fn: Callable[P, R]) -> Callable[P, R]:
         """Guard a function, sync or async; the wrapped function keeps its signature."""
+        if isinstance(fn, type):
+            raise ConfigError(f"{fn!r}: a policy guards functions, not classes; put it on the methods that may fail")
         _refuse_unguardable(fn)
         if _is_async(fn):
             guarded = wrap_async(self, cast(Callable[P, Awaitable[Any]], fn), _name_of(fn))
@@ -107,13 +111,13 @@ class Policy:
         self._refuse_async_parts(fn)
         return functools.wraps(fn)(wrap_sync(self, fn, _name_of(fn)))
 
-    def call(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a sync function under this policy."""
         _refuse_unguardable(fn)
         self._refuse_async_parts(fn)
         return run(self.begin(_name_of(fn), args, kwargs), fn, args, kwargs)
 
-    async def acall(self, fn: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def acall(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Await an async function under this policy."""
         _refuse_unguardable(fn)
         return await arun(self.begin(_name_of(fn), args, kwargs), fn, args, kwargs)
@@ -127,11 +131,16 @@ class Policy:
         """
         if self.fallback is not NOTHING:
             raise ConfigError("fallback: a loop has no value to fall back to; guard a function instead")
-        return Attempts(self._begin_for(name, key))
+        return Attempts(lambda: self._begin_for(name, key))
 
     def begin(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> GuardedCall:
         """A call of the function with this name and these arguments, not yet tried."""
         return self._begin_for(name, None if self.key is None else self.key(*args, **kwargs))
+
+    def __repr__(self) -> str:
+        parts = ("retry", "breaker", "limiter", "bulkhead", "budget", "timeout")
+        given = (f"{name}={getattr(self, name)!r}" for name in parts if getattr(self, name) is not None)
+        return f"Policy({', '.join(given)})"
 
     def _begin_for(self, name: str, key: str | None) -> GuardedCall:
         breaker = self.breaker
@@ -147,10 +156,26 @@ class Policy:
             )
 
 
-def _checked(field: str, value: T, *classes: type[Any]) -> T:
+def _checked(field: str, value: T, *classes: type[Any], or_else: str = "") -> T:
     if value is None or isinstance(value, classes):
         return value
-    raise ConfigError(f"{field}={value!r}: must be a {' or a '.join(one.__name__ for one in classes)}")
+    raise ConfigError(f"{field}={value!r}: must be a {' or a '.join(one.__name__ for one in classes)}{or_else}")
+
+
+def _careful(classify: Classify) -> Classify:
+    """The user's own classify; where it fails, the built-in one, since the call's error must not be lost over it."""
+
+    def classify_carefully(error: BaseException, context: FailureContext | None) -> Failure:
+        try:
+            failure: object = classify(error, context)
+            if isinstance(failure, Failure):
+                return failure
+            _logger.error("classify %r returned %r, which is no Failure; it is passed over", classify, failure)
+        except Exception:
+            _logger.exception("classify %r raised; it is passed over", classify)
+        return classify_error(error, context)
+
+    return classify_carefully
 
 
 def _function(field: str, value: C) -> C:

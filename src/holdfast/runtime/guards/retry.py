@@ -41,7 +41,7 @@ def retry(fn: Callable[P, R], /) -> Callable[P, R]: ...
 def retry(
     *,
     on: On | None = None,
-    on_retry: RetryHook | Iterable[RetryHook] = (),
+    on_retry: RetryHook | Iterable[RetryHook] | None = None,
     clock: Clock | None = None,
     rng: Rng = chance,
     **settings: Unpack[RetrySettings],
@@ -51,16 +51,19 @@ def retry(
     /,
     *,
     on: On | None = None,
-    on_retry: RetryHook | Iterable[RetryHook] = (),
+    on_retry: RetryHook | Iterable[RetryHook] | None = None,
     clock: Clock | None = None,
     rng: Rng = chance,
     **settings: Unpack[RetrySettings],
 ) -> Any:
     """Retry a function that fails: `@retry`, or `@retry(on=…, max_retries=…)` with the settings of `RetryPolicy`.
 
-    on: an exception class, several, or a function from the error to whether it is retried. These errors are then
-    retried whatever their type, and no others are. Without it the failure's type decides.
+    on: an exception class, a tuple of them, or a function from the error to whether it is retried. These errors are
+    retried whatever their type, and no others are; causes and members of groups are not looked at. Without it the
+    failure's type decides.
     """
+    if isinstance(fn, type) and issubclass(fn, BaseException):
+        raise ConfigError(f"retry({fn.__name__}): to choose what is retried, write retry(on={fn.__name__})")
     policy = Policy(
         retry=RetryPolicy(**settings),
         classify=classify if on is None else _only(on),
@@ -72,10 +75,10 @@ def retry(
 
 
 def _only(on: On) -> Classify:
-    is_class = isinstance(on, type) and issubclass(on, BaseException)
-    is_classes = isinstance(on, tuple) and all(isinstance(one, type) and issubclass(one, BaseException) for one in on)
-    if not (is_class or (is_classes and on) or (callable(on) and not isinstance(on, type))):
-        raise ConfigError(f"on={on!r}: must be an exception class, several, or a function from the error to a bool")
+    classes = on if isinstance(on, tuple) else (on,)
+    is_chosen_by_class = bool(classes) and all(isinstance(one, type) and issubclass(one, Exception) for one in classes)
+    if not is_chosen_by_class and (isinstance(on, type | tuple) or not callable(on)):
+        raise ConfigError(f"on={on!r}: must be a class of Exception, a tuple of them, or a function from error to bool")
 
     def matches(error: BaseException) -> bool:
         return isinstance(error, on) if isinstance(on, type | tuple) else bool(on(error))  # type: ignore[arg-type]

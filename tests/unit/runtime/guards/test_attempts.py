@@ -22,6 +22,18 @@ def test_attempts_are_numbered_from_one_and_the_loop_ends_with_the_first_success
     assert clock.sleeps == [1.0, 3.0]
 
 
+def test_a_second_loop_is_a_second_block(clock: ManualClock) -> None:
+    attempts = Policy(retry=RetryPolicy(max_retries=1, jitter=False), clock=clock).attempts()
+    numbers = []
+    for _ in range(2):
+        for attempt in attempts:
+            with attempt:
+                numbers.append(attempt.number)
+                if attempt.number == 1:
+                    raise ConnectionError
+    assert numbers == [1, 2, 1, 2]
+
+
 def test_a_break_inside_the_block_is_a_success(clock: ManualClock) -> None:
     breaker = CircuitBreaker(failure_threshold=2, clock=clock)
     breaker.record_failure()

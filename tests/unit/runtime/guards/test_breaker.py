@@ -36,6 +36,46 @@ def opened(clock: ManualClock, **settings: Any) -> CircuitBreaker:
     return breaker
 
 
+async def test_a_call_inside_a_trial_is_part_of_it(clock: ManualClock) -> None:
+    breaker = opened(clock, half_open_max_calls=1)
+    clock.advance(30.0)
+
+    async def inner() -> str:
+        assert breaker.can_execute()
+        return breaker.call(str, 7)
+
+    async def outer() -> str:
+        return await asyncio.create_task(breaker.acall(inner))
+
+    assert await breaker.acall(outer) == "7"
+    assert breaker.state == "closed"
+
+
+def test_a_call_after_a_trial_is_not_part_of_it(clock: ManualClock) -> None:
+    breaker = opened(clock, half_open_max_calls=2)
+    clock.advance(30.0)
+    breaker.call(len, "")
+    breaker.acquire()
+    with pytest.raises(CircuitOpenError):
+        breaker.acquire()
+
+
+def test_a_call_inside_a_trial_is_refused_when_it_was_forced_open_meanwhile(clock: ManualClock) -> None:
+    breaker = opened(clock)
+    clock.advance(30.0)
+    with breaker.acquire():
+        breaker.force_open()
+        with pytest.raises(CircuitOpenError):
+            breaker.acquire()
+
+
+def test_what_opened_it_is_told_in_one_line(clock: ManualClock) -> None:
+    breaker = CircuitBreaker(failure_threshold=1, clock=clock)
+    breaker.record_failure(ConnectionError("refused\nFor more information look elsewhere"))
+    with pytest.raises(CircuitOpenError, match="opened by ConnectionError: refused For more information"):
+        breaker.acquire()
+
+
 def test_five_consecutive_failures_open_it_and_a_success_between_them_does_not_let_it(clock: ManualClock) -> None:
     breaker = CircuitBreaker(clock=clock)
     for _ in range(4):
@@ -389,6 +429,9 @@ def test_one_breaker_per_key_each_with_its_own_threshold(clock: ManualClock) -> 
     assert breakers["payments"].state == "open"
     assert breakers["mail"].state == "closed"
     assert sorted(breaker.name for breaker in breakers) == ["mail", "payments"]
+    assert "mail" in breakers
+    assert "male" not in breakers
+    assert len(breakers) == 2
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Bulkhead, BulkheadFull, ConfigError
+from holdfast import Bulkhead, BulkheadFull, ConfigError, IllegalChange
 from holdfast.testing import ManualClock
 
 pytestmark = pytest.mark.anyio
@@ -19,8 +19,15 @@ def test_a_full_bulkhead_refuses_at_once_by_default() -> None:
     bulkhead = Bulkhead(2)
     with bulkhead, bulkhead:
         assert bulkhead.in_use == 2
-        with pytest.raises(BulkheadFull, match="2 calls are in flight already"):
+        with pytest.raises(BulkheadFull, match="the bulkhead is full: 2 in flight already"):
             bulkhead.acquire()
+    assert bulkhead.in_use == 0
+
+
+def test_a_place_that_nobody_holds_cannot_be_given_back() -> None:
+    bulkhead = Bulkhead(1)
+    with pytest.raises(IllegalChange, match="released more often than acquired"):
+        bulkhead.release()
     assert bulkhead.in_use == 0
 
 

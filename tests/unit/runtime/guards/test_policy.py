@@ -450,6 +450,120 @@ async def test_switched_off_there_is_no_fallback_either(drive: Drive, clock: Man
 
 
 @every_form
+async def test_a_call_inside_a_trial_is_part_of_it(drive: Drive, clock: ManualClock) -> None:
+    breaker = CircuitBreaker(failure_threshold=1, half_open_max_calls=2, clock=clock)
+    policy = Policy(retry=STEADY, breaker=breaker, bulkhead=Bulkhead(9), clock=clock)
+    breaker.record_failure()
+    clock.advance(30.0)
+
+    class Outer(Flaky):
+        def __call__(self, value: int = 1) -> int:
+            return policy.call(policy(super().__call__), value)
+
+    assert await drive(policy, Outer(0))(1) == 1
+    assert breaker.state == "half_open"  # one trial, though three calls went through the breaker
+    assert await drive(policy, Outer(0))(1) == 1
+    assert breaker.state == "closed"
+
+
+@every_form
+async def test_a_refusal_inside_a_function_is_not_the_services_failure(drive: Drive, clock: ManualClock) -> None:
+    full = Bulkhead(1)
+    full.acquire()
+
+    class Outer(Flaky):
+        def __call__(self, value: int = 1) -> int:
+            return Policy(bulkhead=full).call(super().__call__, value)
+
+    breaker = CircuitBreaker(failure_threshold=1, clock=clock)
+    with pytest.raises(BulkheadFull):
+        await drive(Policy(breaker=breaker, clock=clock), Outer(0))(1)
+    assert breaker.state == "closed"
+
+
+@every_form
+async def test_a_wait_for_a_retry_is_logged(drive: Drive, clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "holdfast.policy"):
+        await drive(Policy(retry=STEADY, clock=clock), Flaky(1))(1)
+    assert caplog.messages[0].endswith(": attempt 1 failed (NETWORK ConnectionError: refused); again in 1 s")
+
+
+@every_form
+@pytest.mark.parametrize("trouble", ["frozen", "raises", "odd"])
+async def test_an_error_that_cannot_take_a_note_is_raised_all_the_same(
+    drive: Drive, trouble: str, clock: ManualClock
+) -> None:
+    class Frozen(ConnectionError):
+        def __setattr__(self, name: str, value: object) -> None:
+            raise AttributeError(name)
+
+    class Raises(ConnectionError):
+        def add_note(self, note: str, /) -> None:
+            raise RuntimeError
+
+    class Odd(ConnectionError):
+        __notes__ = 3  # type: ignore[assignment]
+
+    error = {"frozen": Frozen, "raises": Raises, "odd": Odd}[trouble]
+    with pytest.raises(error):
+        await drive(Policy(retry=RetryPolicy(max_retries=0), clock=clock), Flaky(9, error))(1)
+
+
+@every_form
+async def test_an_error_that_is_raised_again_and_again_keeps_only_the_latest_notes(
+    drive: Drive, clock: ManualClock
+) -> None:
+    error = ConnectionError("the same one")
+    error.add_note("the user's own")
+    for _ in range(20):
+        with pytest.raises(ConnectionError):
+            await drive(Policy(retry=RetryPolicy(max_retries=0), clock=clock), Flaky(9, lambda: error))(1)
+    assert error.__notes__ == ["the user's own", *["holdfast: gave up after 1 attempt in 0 s: retries used up"] * 5]
+
+
+def test_arguments_may_have_any_name(clock: ManualClock) -> None:
+    def odd(**kwargs: int) -> dict[str, int]:
+        return kwargs
+
+    assert Policy(clock=clock).call(odd, fn=1, self=2) == {"fn": 1, "self": 2}
+    assert CircuitBreaker(clock=clock).call(odd, fn=1, self=2) == {"fn": 1, "self": 2}
+
+
+def test_hooks_are_told_which_function_and_which_key(clock: ManualClock) -> None:
+    told: list[RetryScheduled] = []
+    policy = Policy(retry=STEADY, key=lambda value: f"user {value}", on_retry=told.append, clock=clock)
+    policy.call(Flaky(1), 7)
+    assert (told[0].task.rpartition(".")[2], told[0].key) == ("Flaky", "user 7")
+
+
+def test_a_class_is_refused_as_a_function_to_decorate_and_can_still_be_called(clock: ManualClock) -> None:
+    with pytest.raises(ConfigError, match="a policy guards functions, not classes"):
+        Policy(clock=clock)(Flaky)
+    assert Policy(clock=clock).call(int, "7") == 7
+
+
+def test_everything_says_what_it_is(clock: ManualClock) -> None:
+    policy = Policy(
+        breaker=CircuitBreaker("ledger"), limiter="9/s", bulkhead=Bulkhead(3), budget=RetryBudget(), timeout=2.0
+    )
+    assert repr(policy) == (
+        "Policy(breaker=<CircuitBreaker 'ledger' closed>, limiter=<RateLimiter 9 per 1 s>, "
+        "bulkhead=<Bulkhead 0 of 3 in use>, budget=<RetryBudget 10 of 10>, timeout=2.0)"
+    )
+
+
+@every_form
+@pytest.mark.parametrize("answer", [None, "network", FailureType.NETWORK])
+async def test_a_classifier_that_returns_no_failure_is_logged_and_passed_over(
+    drive: Drive, answer: Any, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = Policy(retry=STEADY, classify=lambda error, context: answer, clock=clock)
+    with caplog.at_level(logging.ERROR, "holdfast"):
+        assert await drive(policy, Flaky(1))(3) == 3
+    assert "which is no Failure" in caplog.text
+
+
+@every_form
 async def test_a_classifier_that_raises_is_logged_and_the_built_in_one_is_asked(
     drive: Drive, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -665,7 +779,7 @@ def test_a_coroutine_from_a_sync_call_is_refused_rather_than_left_unguarded(cloc
     [
         ({"retry": 3}, "retry=3: must be a RetryPolicy"),
         ({"breaker": "payments"}, "breaker='payments': must be a CircuitBreaker or a CircuitBreakers"),
-        ({"limiter": 5}, "limiter=5: must be a RateLimiter"),
+        ({"limiter": 5}, "limiter=5: must be a RateLimiter or a rate such as '100/minute'"),
         ({"limiter": "often"}, "rate='often': must be like"),
         ({"bulkhead": 5}, "bulkhead=5: must be a Bulkhead"),
         ({"budget": 0.1}, "budget=0.1: must be a RetryBudget"),

@@ -63,10 +63,15 @@ def test_a_chosen_error_keeps_its_type_and_its_wait_if_it_is_retriable(clock: Ma
     assert clock.sleeps == [7.0]
 
 
-@pytest.mark.parametrize("on", [(), 3, "ValueError", (ValueError, 3), int])
+@pytest.mark.parametrize("on", [(), 3, "ValueError", (ValueError, 3), int, [ValueError], KeyboardInterrupt])
 def test_what_cannot_be_chosen_is_refused(on: Any) -> None:
-    with pytest.raises(ConfigError, match="must be an exception class, several, or a function"):
+    with pytest.raises(ConfigError, match="must be a class of Exception, a tuple of them, or a function from error"):
         retry(on=on)
+
+
+def test_an_exception_where_the_function_belongs_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"to choose what is retried, write retry\(on=ValueError\)"):
+        retry(ValueError)
 
 
 def test_impossible_settings_are_refused_by_name() -> None:
