@@ -21,7 +21,8 @@ from holdfast.policy.backoff import Backoff
 from holdfast.policy.breaker import BreakerConfig
 from holdfast.policy.classify import Classifier, Rule, classify
 from holdfast.policy.retry import RetryPolicy
-from holdfast.runtime.guards.breaker import CircuitBreaker, CircuitBreakers
+from holdfast.runtime.guards.breaker import CircuitBreaker
+from holdfast.runtime.guards.breakers import CircuitBreakers
 from holdfast.runtime.guards.budget import RetryBudget
 from holdfast.runtime.guards.bulkhead import Bulkhead
 from holdfast.runtime.guards.limiter import RateLimiter

@@ -90,26 +90,24 @@ class ManualClock:
 
         with self._moved:
             end = self._slept(seconds)
-            reached = self._elapsed >= end
-        if reached:
-            await asyncio.sleep(0)
-            return
+            timer = self._timer_at(end)
         try:
-            async with self.timeout(seconds):
-                await asyncio.get_running_loop().create_future()
+            async with timer:
+                await (asyncio.sleep(0) if self._elapsed >= end else asyncio.get_running_loop().create_future())
         except TimeoutError:
             return
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
         """A time limit around awaits that ends when this clock has moved so far."""
+        with self._moved:
+            return self._timer_at(None if seconds is None else self._elapsed + seconds)
+
+    def _timer_at(self, instant: float | None) -> asyncio.Timeout:
         import asyncio  # noqa: PLC0415
 
         timer = asyncio.timeout(None)
-        if seconds is None:
-            return timer
-        with self._moved:
-            entry = (self._elapsed + seconds, next(self._order), asyncio.get_running_loop(), timer)
-            heapq.heappush(self._timers, entry)
+        if instant is not None and instant > self._elapsed:
+            heapq.heappush(self._timers, (instant, next(self._order), asyncio.get_running_loop(), timer))
         return timer
 
     def wait(self, event: threading.Event, seconds: float | None) -> bool:

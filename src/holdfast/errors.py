@@ -23,13 +23,19 @@ from typing import ClassVar
 
 from holdfast.types import FailureType, Severity
 
+_LINE = 400
+
 
 class HoldfastError(Exception):
     """The base of everything Holdfast raises."""
 
 
 class ConfigError(HoldfastError, ValueError):
-    """A setting that cannot work, refused when the object is made."""
+    """A setting that cannot work, refused when the object is made. The message is one line, whatever the value is."""
+
+    def __init__(self, message: str) -> None:
+        line = " ".join(message.split())
+        super().__init__(line if len(line) <= _LINE else f"{line[: _LINE // 2]} … {line[-_LINE // 2 :]}")
 
 
 class IllegalChange(HoldfastError):

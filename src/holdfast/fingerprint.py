@@ -11,6 +11,7 @@ VERSION = 1
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000
 _FRAMES_KEPT = 20
+_LIBRARY_FRAMES_KEPT = 5
 _GROUPS_DEEP = 16
 
 _OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -19,11 +20,11 @@ _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 
 # Compiled when first used, as hashlib is imported when first used: together they would cost 4 ms at import.
 _VARYING = r"""
-      "[^"\n]*" | '[^'\n]*' | `[^`\n]*`                            # anything quoted
-    | \b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b     # a UUID
-    | \b0x[0-9a-fA-F]+\b                                           # an address
-    | \b(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{8,}\b                        # a hash or another hexadecimal id
-    | \d+(?:[.,:]\d+)*                                             # a number, a version, a time
+      "[^"\n]*" | '[^'\n]*' | `[^`\n]*` | “[^”\n]*” | «[^»\n]*»    # anything quoted
+    | [\w.+-]+@[\w-]+(?:\.[\w-]+)+                                        # an e-mail address
+    | (?<![\w:/])/(?:[\w.@+-]+/)+[\w.@+-]*                                 # a path
+    | \b(?=[\w-]*\d)[\w-]{6,}                                             # an id: a UUID, a hash, ord_8f3a9c2b, a date
+    | \d+(?:[.,:]\d+)*(?:[eE][+-]?\d+)?                                    # a number, a version, a time
 """
 
 
@@ -84,7 +85,7 @@ def _normalised(message: str) -> str:
 
 
 def _user_frames(error: BaseException) -> list[str]:
-    """File and function of the innermost frames of user code, outermost first; all code, if none is the user's."""
+    """File and function of the innermost frames of user code, outermost first; a few of all code, if none is."""
     every: list[str] = []
     users: list[str] = []
     for code in _codes(error):
@@ -94,7 +95,7 @@ def _user_frames(error: BaseException) -> list[str]:
             every.append(line)
         if _is_users(code.co_filename) and (not users or users[-1] != line):
             users.append(line)
-    return (users or every[-1:])[-_FRAMES_KEPT:]
+    return users[-_FRAMES_KEPT:] or every[-_LIBRARY_FRAMES_KEPT:]
 
 
 def _codes(error: BaseException) -> Iterator[CodeType]:

@@ -1,4 +1,4 @@
-"""Frozen records and closed sets that every layer speaks in."""
+"""Records and closed sets that every layer speaks in."""
 
 from __future__ import annotations
 
@@ -159,5 +159,7 @@ class BreakerChanged(Struct, frozen=True):
     name: str
     before: BreakerMode
     after: BreakerMode
+    period: int
+    """Rises with every change; listeners in several threads may be told out of order, and this says which is newer."""
     cause: str | None
     """What opened it last, in words; None once it is closed."""

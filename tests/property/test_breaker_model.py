@@ -81,6 +81,8 @@ class Model:
         return self.mode in (CLOSED, DISABLED)
 
     def settle(self, call: Call, outcome: Outcome, *, slow: bool, now: float) -> None:
+        if call.is_trial and now >= call.given_at + self.config.trial_timeout:
+            outcome = Outcome.IGNORED  # its time was over
         call.ended_at, call.outcome, call.slow = now, outcome, slow
         self.calls.remove(call)
         self.calls.append(call)  # in the order of their results

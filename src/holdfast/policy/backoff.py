@@ -51,11 +51,11 @@ class Backoff(Struct, frozen=True, kw_only=True):
     min_delay: float = 0.1
 
     def __post_init__(self) -> None:
-        bounds.number("initial_delay", self.initial_delay)
-        bounds.number("min_delay", self.min_delay)
-        bounds.number("max_delay", self.max_delay)
+        bounds.length("initial_delay", self.initial_delay)
+        bounds.length("min_delay", self.min_delay)
+        bounds.length("max_delay", self.max_delay)
         bounds.number("multiplier", self.multiplier, low=1.0)
-        bounds.number("backoff_factor", self.backoff_factor)
+        bounds.length("backoff_factor", self.backoff_factor)
         if self.max_delay < self.min_delay:
             raise ConfigError(f"max_delay={self.max_delay!r}: must be at least min_delay, which is {self.min_delay!r}")
         names = get_args(StrategyName)

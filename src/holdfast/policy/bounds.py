@@ -7,6 +7,7 @@ import sys
 
 from holdfast.errors import ConfigError
 
+LONGEST_S = 1e9
 _LARGEST = sys.float_info.max  # a whole number may be larger, and is then no number of seconds or calls
 
 
@@ -19,6 +20,14 @@ def number(field: str, value: object, *, above: float | None = None, low: float 
     raise ConfigError(
         f"{field}={value!r}: must be a number, {floor}" + (f" and at most {high:g}" if high < math.inf else "")
     )
+
+
+def length(field: str, value: object, *, above: float | None = None, low: float = 0.0) -> float:
+    """A length of time in seconds; one of over 31 years is refused, since no clock can wait for it."""
+    seconds = number(field, value, above=above, low=low)
+    if seconds > LONGEST_S:
+        raise ConfigError(f"{field}={value!r}: must be at most {LONGEST_S:g} s")
+    return seconds
 
 
 def whole(field: str, value: object, *, low: int) -> int:

@@ -51,7 +51,8 @@ class BreakerConfig(Struct, frozen=True, kw_only=True):
     slow_call: a call that takes longer than this many seconds is slow; exactly as long is not.
     min_calls: below this many calls in the window the rates are unknown [10, or the window if that is smaller].
     recovery_factor, max_recovery_timeout: each reopening multiplies the open time [by 1], up to the maximum [1 h].
-    trial_timeout: after so many seconds a trial that has not come back gives its place to another [60].
+    trial_timeout: after so many seconds a trial that has not come back gives its place to another, and what comes of it
+        is not counted any more [60].
     failure_types: the types that count; an error of another type is neither a success nor a failure.
     """
 
@@ -70,12 +71,12 @@ class BreakerConfig(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         bounds.whole("failure_threshold", self.failure_threshold, low=1)
-        bounds.number("recovery_timeout", self.recovery_timeout, above=0.0)
+        bounds.length("recovery_timeout", self.recovery_timeout, above=0.0)
         bounds.whole("half_open_max_calls", self.half_open_max_calls, low=1)
         bounds.number("recovery_factor", self.recovery_factor, low=1.0)
-        bounds.number("trial_timeout", self.trial_timeout, above=0.0)
+        bounds.length("trial_timeout", self.trial_timeout, above=0.0)
         if self.max_recovery_timeout is not None:
-            bounds.number("max_recovery_timeout", self.max_recovery_timeout, low=self.recovery_timeout)
+            bounds.length("max_recovery_timeout", self.max_recovery_timeout, low=self.recovery_timeout)
         for name in ("failure_rate", "slow_rate"):
             if getattr(self, name) is not None:
                 bounds.number(name, getattr(self, name), above=0.0, high=1.0)
@@ -84,16 +85,16 @@ class BreakerConfig(Struct, frozen=True, kw_only=True):
 
     def _check_failure_types(self) -> None:
         given: object = self.failure_types
-        kept = frozenset(given) if isinstance(given, Collection) else frozenset()
+        kept = list(given) if isinstance(given, Collection) else []
         if not kept or not all(isinstance(one, FailureType) for one in kept):
             raise ConfigError(f"failure_types={given!r}: must be a set of FailureTypes, at least one")
-        force_setattr(self, "failure_types", kept)
+        force_setattr(self, "failure_types", frozenset(kept))
 
     def _check_window(self) -> None:
         if (self.slow_rate is None) != (self.slow_call is None):
             raise ConfigError(f"slow_rate={self.slow_rate!r}, slow_call={self.slow_call!r}: give both or neither")
         if self.slow_call is not None:
-            bounds.number("slow_call", self.slow_call, above=0.0)
+            bounds.length("slow_call", self.slow_call, above=0.0)
         if self.failure_rate is None and self.slow_rate is None:
             for name in ("window", "min_calls"):
                 if getattr(self, name) is not None:
@@ -101,10 +102,8 @@ class BreakerConfig(Struct, frozen=True, kw_only=True):
             return
         if self.window is None:
             force_setattr(self, "window", _DEFAULT_WINDOW)
-        if isinstance(self.window, timedelta):
-            bounds.number("window", self.window.total_seconds(), above=0.0)
-        else:
-            bounds.whole("window", self.window, low=1)
+        if not _is_window(self.window):
+            raise ConfigError(f"window={self.window!r}: must be a whole number of calls or a timedelta, above 0")
         largest = self.window if isinstance(self.window, int) else None
         if self.min_calls is None:
             force_setattr(self, "min_calls", min(_DEFAULT_MIN_CALLS, largest or _DEFAULT_MIN_CALLS))
@@ -119,6 +118,12 @@ class BreakerConfig(Struct, frozen=True, kw_only=True):
         if isinstance(self.window, timedelta):
             return TimeWindow(self.window.total_seconds())
         return CountWindow(self.window)
+
+
+def _is_window(window: object) -> bool:
+    if isinstance(window, timedelta):
+        return window > timedelta(0)
+    return isinstance(window, int) and not isinstance(window, bool) and window > 0
 
 
 class Outcome(Enum):
@@ -221,7 +226,7 @@ def record(
     if permit.period != state.period:
         return state
     if state.mode is _HALF_OPEN:
-        return _record_trial(config, state, permit, outcome, now, slow=slow)
+        return _record_trial(config, aged(config, state, now), permit, outcome, now, slow=slow)
     if state.mode is not _CLOSED or outcome is IGNORED:
         return state
     if totals is not None and _is_tripped(config, totals, config.min_calls or 1):
@@ -263,7 +268,10 @@ def _record_trial(
     *,
     slow: bool,
 ) -> BreakerState:
-    state = replace(state, trials=tuple(trial for trial in state.trials if trial.number != permit.trial))
+    others = tuple(trial for trial in state.trials if trial.number != permit.trial)
+    if len(others) == len(state.trials):
+        return state  # its time was over, and another has its place
+    state = replace(state, trials=others)
     if outcome is IGNORED:
         return state
     failed = outcome is FAILURE

@@ -82,7 +82,9 @@ class Classifier:
 
     __slots__ = ("_now", "_rules")
 
-    def __init__(self, rules: Iterable[Rule] = (), now: Callable[[], float] = SystemClock.now) -> None:
+    def __init__(self, rules: Iterable[Rule] = (), now: Callable[[], float] | None = None) -> None:
+        _require(isinstance(rules, Iterable), "rules", rules, "a list of Rule")
+        _require(now is None or callable(now), "now", now, "a function to seconds since 1970, or None")
         self._rules = tuple(rules)
         self._now = now
         for rule in self._rules:
@@ -90,7 +92,11 @@ class Classifier:
 
     def __call__(self, error: BaseException, context: FailureContext | None = None) -> Failure:
         """Say what kind of failure an error is, as `classify` does."""
-        return _inquire(error, context, self._rules, self._now)
+        return _inquire(error, context, self._rules, self._now or SystemClock.now)
+
+    def timed_by(self, now: Callable[[], float]) -> Classifier:
+        """The same rules on another clock, unless it has one of its own already."""
+        return self if self._now is not None else Classifier(self._rules, now)
 
 
 def classify(
@@ -139,7 +145,7 @@ class _Plan(Struct, frozen=True):
     """Whether an instance without attributes and chain can say no more than its class does."""
 
 
-_plans: dict[ErrorClass, _Plan] = {}
+_plans: dict[ErrorClass, _Plan] = {}  # only a memory of what _make_plan says, so nobody has to reset it
 
 
 def _plan_for(error_class: ErrorClass) -> _Plan:

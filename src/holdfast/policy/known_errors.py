@@ -57,6 +57,7 @@ BY_CLASS: dict[type[BaseException], Finding] = {
 }
 
 _BY_MODULE: dict[str, dict[FailureType, str]] = {
+    "concurrent.futures._base": {PERMANENT: "CancelledError InvalidStateError"},  # somebody cancelled it on purpose
     "socket": {NETWORK: "gaierror herror"},
     "ssl": {NETWORK: "SSLError"},
     "asyncio.exceptions": {NETWORK: "IncompleteReadError"},

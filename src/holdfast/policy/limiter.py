@@ -35,7 +35,7 @@ class Rate(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         bounds.whole("max_calls", self.max_calls, low=1)
-        bounds.number("time_window", self.time_window, above=0.0)
+        bounds.length("time_window", self.time_window, above=0.0)
         if self.burst is _ALL:
             force_setattr(self, "burst", self.max_calls)
         if bounds.whole("burst", self.burst, low=1) > self.max_calls:
@@ -43,12 +43,12 @@ class Rate(Struct, frozen=True):
         force_setattr(self, "grain", self.time_window / _ENTRIES if self.max_calls > _ENTRIES else 0.0)
 
     @classmethod
-    def parse(cls, text: str) -> Rate:
-        """A rate as people write it: "100/minute", "5/10s", "2/second"."""
+    def parse(cls, text: str, field: str = "rate") -> Rate:
+        """A rate as people write it: "100/minute", "5/10s", "2/second"; `field` names it where it is refused."""
         match = re.fullmatch(_RATE, text.lower()) if isinstance(text, str) else None
         unit = _UNITS.get(match[3]) if match else None
         if match is None or unit is None or int(match[1]) == 0 or (match[2] and float(match[2]) == 0):
-            raise ConfigError(f"rate={text!r}: must be like '100/minute', '5/10s' or '2/second'")
+            raise ConfigError(f"{field}={text!r}: must be like '100/minute', '5/10s' or '2/second'")
         return cls(int(match[1]), float(match[2] or 1) * unit)
 
 

@@ -12,6 +12,7 @@ from holdfast.clock import chance
 from holdfast.errors import ConfigError
 from holdfast.policy import bounds
 from holdfast.policy.backoff import Backoff, jitter_range
+from holdfast.policy.retry_after import bounded
 from holdfast.types import Failure, FailureType, GiveUp, Rng
 
 FailureKey = FailureType | type[BaseException]
@@ -47,9 +48,9 @@ class RetryPolicy(Backoff, frozen=True, kw_only=True):
         super().__post_init__()
         bounds.whole("max_retries", self.max_retries, low=0)
         if self.total_timeout is not None:
-            bounds.number("total_timeout", self.total_timeout, above=0.0)
+            bounds.length("total_timeout", self.total_timeout, above=0.0)
         if self.attempt_timeout is not None:
-            bounds.number("attempt_timeout", self.attempt_timeout, above=0.0)
+            bounds.length("attempt_timeout", self.attempt_timeout, above=0.0)
         force_setattr(self, "per_failure", dict(self._checked_entries()))
 
     def _checked_entries(self) -> Mapping[FailureKey, Backoff]:
@@ -67,8 +68,9 @@ class RetryPolicy(Backoff, frozen=True, kw_only=True):
         """Seconds to wait before the n-th retry, n from 1. What the other side asked for wins over our own backoff."""
         backoff: Backoff = self
         if failure is not None:
-            if failure.retry_after is not None:
-                return failure.retry_after
+            asked = bounded(failure.retry_after)
+            if asked is not None:
+                return asked
             if self.per_failure or failure.type is _RATE_LIMITED:
                 backoff = self.backoff_for(failure)
         return Backoff.delay(backoff, n, rng=rng)

@@ -29,8 +29,8 @@ _RESETS = {
     "x-ratelimit-reset-requests": "x-ratelimit-remaining-requests",
     "x-ratelimit-reset-tokens": "x-ratelimit-remaining-tokens",
 }
-_NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{0,20})?")
-_DURATION = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)(ms|us|µs|ns|s|m|h|d)")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,300}(\.[0-9]{0,300})?")
+_DURATION = re.compile(r"([0-9]{1,300}(?:\.[0-9]{1,300})?)(ms|us|µs|ns|s|m|h|d)")
 _UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _IETF_FIELD = re.compile(r"\b(r|remaining|t|reset)\s*=\s*([0-9]{1,20})")
 _SMALLEST_EPOCH_S = 1e9  # 2001; as a length it would be 31 years

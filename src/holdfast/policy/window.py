@@ -82,10 +82,10 @@ class TimeWindow:
 
     def totals(self, now: float) -> Totals:
         """The sums over the slices that are wholly inside the window."""
-        self._drop(now)
         calls = failures = slow = 0.0
-        for _, some, failed, slowed in self._slices:
-            calls, failures, slow = calls + some, failures + failed, slow + slowed
+        for began_at, some, failed, slowed in self._slices:
+            if now - began_at < self._length_s:
+                calls, failures, slow = calls + some, failures + failed, slow + slowed
         return Totals(int(calls), int(failures), int(slow))
 
     def _drop(self, now: float) -> None:

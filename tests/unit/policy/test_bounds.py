@@ -26,7 +26,8 @@ def test_a_number_within_its_limits_comes_back_as_a_float(value: float) -> None:
 def test_what_is_no_finite_number_is_refused_with_field_value_and_remedy(value: object) -> None:
     with pytest.raises(ConfigError) as refused:
         bounds.number("delay", value)
-    assert str(refused.value) == f"delay={value!r}: must be a number, at least 0"
+    assert str(refused.value) == str(ConfigError(f"delay={value!r}: must be a number, at least 0"))
+    assert len(str(refused.value)) < 500
 
 
 @pytest.mark.parametrize(

@@ -441,17 +441,24 @@ def test_only_expired_trials_lose_their_places() -> None:
     assert [trial.number for trial in breaker.state.trials] == [second.trial, third.trial]
 
 
-def test_a_trial_that_comes_back_after_its_place_was_given_away_still_speaks_for_the_service() -> None:
-    breaker = Breaker(half_open_max_calls=2, trial_timeout=60.0)
+@pytest.mark.parametrize("outcome", [OK, BAD])
+def test_a_trial_that_comes_back_after_its_time_is_not_counted(outcome: Outcome) -> None:
+    breaker = Breaker(half_open_max_calls=1, trial_timeout=60.0)
     breaker.half_open()
     slow_one = breaker.admit()
     breaker.now += 60.0
-    breaker.admit()
-    assert breaker.settle(slow_one, OK) is HALF_OPEN
+    assert breaker.settle(slow_one, outcome) is HALF_OPEN
+    new_one = breaker.admit()
+    assert breaker.settle(slow_one, outcome) is HALF_OPEN
     assert len(breaker.state.trials) == 1
-    breaker.reject()
-    breaker.now += 60.0
-    assert breaker.call(BAD) is OPEN
+    assert breaker.settle(new_one, OK) is CLOSED
+
+
+def test_a_trial_is_counted_once() -> None:
+    breaker = Breaker(half_open_max_calls=2)
+    breaker.half_open()
+    permit = breaker.admit()
+    assert [breaker.settle(permit, OK) for _ in range(3)] == [HALF_OPEN] * 3
 
 
 # ---- half-open with rates: a fresh window
@@ -515,7 +522,8 @@ def test_with_slow_rate_alone_one_failed_trial_opens_it_again() -> None:
 def test_a_trial_is_not_slow_unless_said_so() -> None:
     breaker = Breaker(slow_rate=0.5, slow_call=1.0, half_open_max_calls=1)
     breaker.half_open()
-    after = rules.record(breaker.config, breaker.state, breaker.admit(), OK, breaker.now)
+    permit = breaker.admit()
+    after = rules.record(breaker.config, breaker.state, permit, OK, breaker.now)
     assert after.mode is CLOSED
 
 

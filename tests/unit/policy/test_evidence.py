@@ -158,6 +158,13 @@ def test_an_exit_is_nobodys_failure_and_has_the_severity_of_its_type(error: Base
     assert (failure.type, failure.severity, failure.retry_after) == (FailureType.SYSTEM, Severity.HIGH, None)
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), GeneratorExit()])
+def test_what_an_exit_was_raised_from_does_not_matter(error: BaseException) -> None:
+    error.__cause__ = PermissionError("no")
+    error.__context__ = ConnectionResetError("no")
+    assert classify(error).type is FailureType.SYSTEM
+
+
 @pytest.mark.parametrize("error", [OSError(5, "no"), ValueError("no"), KeyboardInterrupt(), client_error(status=503)])
 def test_a_failure_holds_the_error_it_speaks_of(error: BaseException) -> None:
     assert classify(error).error is error

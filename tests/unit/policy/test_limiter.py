@@ -250,6 +250,17 @@ def test_taken_starts_share_entries_too() -> None:
         (640.0, 640.999, 3),
         (641.0, 641.0, 1),
     ]
+    assert starts.count == 4
+
+
+@pytest.mark.parametrize("max_calls", [1, 64, 65, 1000])
+def test_no_more_than_max_calls_can_be_taken_from_a_window(max_calls: int) -> None:
+    rate, starts = Rate(max_calls, 64.0), Starts()
+    waits = [starts.take(rate, 640.0 + step / max_calls) for step in range(max_calls)]  # all within one second
+    assert waits == [0.0] * max_calls
+    assert starts.count == max_calls
+    assert starts.take(rate, 641.0) > 60.0
+    assert starts.count == max_calls
 
 
 def test_taking_starts_forgets_what_has_left_the_window() -> None:

@@ -29,6 +29,7 @@ class Attempts:
     def __iter__(self) -> Attempts:
         if self._call.policy.timeout is not None:
             raise ConfigError("timeout: a block of sync code cannot be interrupted; guard a function, or use async for")
+        self._call.policy.refuse_async_parts("a `for` loop")
         return self._anew()
 
     def __next__(self) -> Attempt:
@@ -92,8 +93,7 @@ class Attempt:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
         call = self._call
         self.is_over = True
-        if call.policy.bulkhead is not None and SWITCH.has_policies:
-            call.policy.bulkhead.release()
+        call.leave()
         if isinstance(error, Exception):
             self.is_last = not call.failed(error, call.policy.monotonic())
         else:

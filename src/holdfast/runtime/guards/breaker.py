@@ -1,4 +1,4 @@
-"""A circuit breaker for plain calls, and one per key."""
+"""A circuit breaker for plain calls."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from contextvars import ContextVar
 from datetime import timedelta
-from types import MappingProxyType, TracebackType
+from types import CoroutineType
 from typing import Final, ParamSpec, TypeVar, cast
 
 from msgspec.structs import replace
@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from holdfast.clock import SystemClock
 from holdfast.errors import CircuitOpenError, ConfigError, Refused
 from holdfast.fingerprint import message_of, name_of
-from holdfast.policy import bounds
 from holdfast.policy import breaker as rules
 from holdfast.policy.breaker import (
     COUNTED,
@@ -32,7 +31,8 @@ from holdfast.policy.breaker import (
 )
 from holdfast.policy.classify import classify
 from holdfast.ports import Clock
-from holdfast.runtime.guards.keyed import Keyed
+from holdfast.runtime.guards.functions import refuse_coroutine, refuse_unguardable
+from holdfast.runtime.guards.permit import BreakerPermit
 from holdfast.types import BreakerChanged, BreakerMode, Failure, FailureType
 
 P = ParamSpec("P")
@@ -103,13 +103,20 @@ class CircuitBreaker:
     def _begin(self, name: str, config: BreakerConfig, clock: Clock | None, on_change: Listener | None) -> None:
         if not isinstance(config, BreakerConfig):
             raise ConfigError(f"config={config!r}: must be a BreakerConfig")
+        if not isinstance(name, str):
+            raise ConfigError(f"name={name!r}: must be a text")
+        if on_change is not None and not callable(on_change):
+            raise ConfigError(f"on_change={on_change!r}: must be a function")
         self.name = name
         self.config = config
-        self._clock = clock or SystemClock()
+        self.clock: Clock = clock or SystemClock()
         self._on_change = on_change
         self._lock = threading.Lock()
         self._unnamed: deque[Permit] = deque()  # trials given by can_execute, which has no permit to hand out
         self._window = config.new_window()
+        self._last_cause: str | None = None  # where a success may open it, what the last failure was
+        self.on_use: Callable[[CircuitBreaker], None] | None = None
+        """Told when there is something to remember; see CircuitBreakers."""
         self._state = BreakerState()
         # The state while a success would change nothing, else None: a call that finds the same object before and after
         # has nothing to report, and takes no lock. See Policy.
@@ -121,7 +128,7 @@ class CircuitBreaker:
     def acquire(self) -> BreakerPermit:
         """Ask to make one call; CircuitOpenError when it is not let through."""
         permit = self.admit()
-        return BreakerPermit(self, permit, 0.0 if self.config.slow_call is None else self._clock.monotonic())
+        return BreakerPermit(self, permit, 0.0 if self.config.slow_call is None else self.clock.monotonic())
 
     def admit(self) -> Permit:
         """The same as `acquire`, as the bare value that `settle` takes back."""
@@ -144,7 +151,8 @@ class CircuitBreaker:
         self, permit: Permit, outcome: Outcome, *, duration: float | None = None, failure: Failure | None = None
     ) -> None:
         """Give a permit back with what came of it."""
-        if outcome is SUCCESS and self.calm is not None and self.calm.period == permit.period:
+        calm = self.calm
+        if outcome is SUCCESS and calm is not None and calm.period == permit.period:
             return
         slow_call = self.config.slow_call
         slow = slow_call is not None and duration is not None and duration > slow_call
@@ -152,19 +160,19 @@ class CircuitBreaker:
             before = self._state
             if before.period != permit.period:
                 return
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
             totals = None
             if self._window is not None and outcome is not IGNORED:
                 self._window.add(now, failed=outcome is FAILURE, slow=slow)
                 totals = self._window.totals(now)
+                if outcome is FAILURE:
+                    self._last_cause = _in_words(failure)
             after = rules.record(self.config, before, permit, outcome, now, slow, totals)
             if after.mode is not before.mode and after.mode is BreakerMode.OPEN:
-                after = replace(after, cause=_in_words(failure, slow=slow) or after.cause)
-            if after is before:
-                return
+                cause = _in_words(failure) or self._last_cause or ("slow calls" if slow else after.cause)
+                after = replace(after, cause=cause)
             self._set(after)
-        if after.mode is not before.mode:
-            self._tell(before, after)
+        self._tell(before, after)
 
     def outcome_of(self, failure: Failure) -> Outcome:
         """Whether a failure of this type counts here. A refusal never does: it says nothing about the service."""
@@ -193,42 +201,51 @@ class CircuitBreaker:
         """A call that `can_execute` allowed has failed; an error of a type that does not count here is ignored."""
         permit = self._unnamed_permit()
         if permit is not None:
-            self._settle_failure(permit, error, duration)
+            self.settle_error(permit, error, duration)
 
-    def _settle_failure(self, permit: Permit, error: BaseException | Failure | None, duration: float | None) -> None:
+    def settle_error(self, permit: Permit, error: BaseException | Failure | None, duration: float | None) -> None:
+        """Give a permit back with an error that is not classified yet; None is a failure that counts."""
         failure = classify(error) if isinstance(error, BaseException) else error
         outcome = self.outcome_of(failure) if failure else FAILURE
         self.settle(permit, outcome, duration=duration, failure=failure)
 
     def _unnamed_permit(self) -> Permit | None:
-        """The oldest trial that `can_execute` gave out; while closed, any call's permit will do."""
+        """The oldest trial that `can_execute` gave out and that has not expired; while closed, any call's permit."""
         with self._lock:
-            state = self._state
+            state = rules.aged(self.config, self._state, self.clock.monotonic())
+            in_flight = {trial.number for trial in state.trials}
             while self._unnamed:
                 permit = self._unnamed.popleft()
-                if permit.period == state.period:
+                if permit.period == state.period and permit.trial in in_flight:
                     return permit
         return Permit(state.period) if state.mode is _CLOSED else None
 
     # ---- around a function
 
     def call(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call a function through the breaker."""
+        """Call a sync function through the breaker."""
+        refuse_unguardable(fn)
         calm = self.calm
         if calm is None:
-            with self.acquire():
-                return fn(*args, **kwargs)
-        try:
-            value = fn(*args, **kwargs)
-        except Exception as error:
-            self._settle_failure(Permit(calm.period), error, None)
-            raise
-        if self.calm is not calm:
-            self.settle(Permit(calm.period), SUCCESS)
+            with self.acquire() as permit:
+                value = fn(*args, **kwargs)
+                if type(value) is CoroutineType:
+                    permit.release()
+        else:
+            try:
+                value = fn(*args, **kwargs)
+            except Exception as error:
+                self.settle_error(Permit(calm.period), error, None)
+                raise
+            if self.calm is not calm:
+                self.settle(Permit(calm.period), SUCCESS)
+        if type(value) is CoroutineType:
+            refuse_coroutine(value)
         return value
 
     async def acall(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Await a function through the breaker."""
+        refuse_unguardable(fn)
         calm = self.calm
         if calm is None:
             with self.acquire():
@@ -236,7 +253,7 @@ class CircuitBreaker:
         try:
             value = await fn(*args, **kwargs)
         except Exception as error:
-            self._settle_failure(Permit(calm.period), error, None)
+            self.settle_error(Permit(calm.period), error, None)
             raise
         if self.calm is not calm:
             self.settle(Permit(calm.period), SUCCESS)
@@ -247,7 +264,7 @@ class CircuitBreaker:
     @property
     def state(self) -> BreakerMode:
         """Its state now: "closed", "open", "half_open", "forced_open" or "disabled"."""
-        return rules.aged(self.config, self._state, self._clock.monotonic()).mode
+        return rules.aged(self.config, self._state, self.clock.monotonic()).mode
 
     @property
     def refuses_for(self) -> float:
@@ -275,10 +292,10 @@ class CircuitBreaker:
     @property
     def is_idle(self) -> bool:
         """Whether it is as good as new: closed, with nothing counted."""
-        state = self._state
-        if state.mode is not BreakerMode.CLOSED or state.failures:
-            return False
-        return self._window is None or self._window.totals(self._clock.monotonic()).calls == 0
+        with self._lock:
+            if self._state.mode is not _CLOSED or self._state.failures:
+                return False
+            return self._window is None or self._window.totals(self.clock.monotonic()).calls == 0
 
     def __repr__(self) -> str:
         return f"<CircuitBreaker {self.name!r} {self.state.value}>"
@@ -295,7 +312,7 @@ class CircuitBreaker:
 
     def _answer(self, state: BreakerState) -> tuple[BreakerState, Permit | Rejection]:
         """What a call that asks now is told. A trial whose own calls were refused could never succeed."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if self in _IN_TRIAL.get() and rules.aged(self.config, state, now).mode is BreakerMode.HALF_OPEN:
             return state, _PART_OF_TRIAL
         return rules.admit(self.config, state, now)
@@ -323,9 +340,11 @@ class CircuitBreaker:
         self.calm = state if rules.is_calm(self.config, state) else None
 
     def _tell(self, before: BreakerState, after: BreakerState) -> None:
+        if self.on_use is not None:
+            self.on_use(self)
         if before.mode is after.mode:
             return
-        event = BreakerChanged(self.name, before.mode, after.mode, after.cause)
+        event = BreakerChanged(self.name, before.mode, after.mode, after.period, after.cause)
         level = logging.INFO if after.mode is BreakerMode.CLOSED else logging.WARNING
         why = f": {after.cause}" if after.cause and after.mode is BreakerMode.OPEN else ""
         _logger.log(level, "circuit %s: %s -> %s%s", self.name or "breaker", before.mode.value, after.mode.value, why)
@@ -336,103 +355,7 @@ class CircuitBreaker:
                 _logger.exception("the on_change listener of circuit %s raised; the breaker goes on", self.name)
 
 
-class BreakerPermit:
-    """The right to make one call. Say what came of it once; what is said later is ignored.
-
-    As a context manager it says so by itself: an error of a type that counts is a failure, another error, a
-    cancellation or an exit gives the permit back without counting.
-    """
-
-    __slots__ = ("_began", "_breaker", "_is_settled", "_permit")
-
-    def __init__(self, breaker: CircuitBreaker, permit: Permit, began: float) -> None:
-        self._breaker = breaker
-        self._permit = permit
-        self._began = began
-        self._is_settled = False
-
-    def success(self, duration: float | None = None) -> None:
-        """The call has succeeded. Its duration is taken since `acquire`, unless given."""
-        if self._settle_once():
-            self._breaker.settle(self._permit, SUCCESS, duration=self._duration(duration))
-
-    def failure(self, error: BaseException | Failure | None = None, duration: float | None = None) -> None:
-        """The call has failed; an error of a type that does not count is ignored."""
-        if self._settle_once():
-            self._breaker._settle_failure(self._permit, error, self._duration(duration))
-
-    def release(self) -> None:
-        """The call was not made, or says nothing about the service: give the permit back."""
-        if self._settle_once():
-            self._breaker.settle(self._permit, IGNORED)
-
-    def __enter__(self) -> BreakerPermit:
-        if self._permit.trial is not None:
-            self._breaker.begin_trial()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._permit.trial is not None:
-            self._breaker.end_trial()
-        if error is None:
-            self.success()
-        elif isinstance(error, Exception):
-            self.failure(error)
-        else:
-            self.release()
-
-    def _settle_once(self) -> bool:
-        if self._is_settled:
-            return False
-        self._is_settled = True
-        return True
-
-    def _duration(self, given: float | None) -> float:
-        return self._breaker._clock.monotonic() - self._began if given is None else given
-
-
-class CircuitBreakers:
-    """One breaker per key (service, task type, domain), made on first use, each apart from the others.
-
-    config: the settings of every breaker; `overrides` has other settings for single keys. Past `max_keys` [10,000]
-    breakers that are as good as new are forgotten, so keys may come from outside.
-    """
-
-    def __init__(
-        self,
-        config: BreakerConfig | None = None,
-        *,
-        overrides: Mapping[str, BreakerConfig] = MappingProxyType({}),
-        max_keys: int = 10_000,
-        clock: Clock | None = None,
-        on_change: Listener | None = None,
-    ) -> None:
-        default = BreakerConfig() if config is None else config
-        for field, one in {"config": default, **{f"overrides[{key!r}]": one for key, one in overrides.items()}}.items():
-            if not isinstance(one, BreakerConfig):
-                raise ConfigError(f"{field}={one!r}: must be a BreakerConfig")
-        bounds.whole("max_keys", max_keys, low=1)
-        self._breakers = Keyed(
-            lambda key: CircuitBreaker.of(overrides.get(key, default), key, clock=clock, on_change=on_change),
-            lambda breaker: breaker.is_idle,
-            max_keys,
-        )
-
-    def __getitem__(self, key: str) -> CircuitBreaker:
-        """The breaker of this key, made if there is none."""
-        return self._breakers[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._breakers.things
-
-    def __iter__(self) -> Iterator[CircuitBreaker]:
-        return iter(self._breakers)
-
-    def __len__(self) -> int:
-        return len(self._breakers)
-
-
-def _in_words(failure: Failure | None, *, slow: bool) -> str | None:
+def _in_words(failure: Failure | None) -> str | None:
     if failure is None or failure.error is None:
-        return "slow calls" if slow else None
+        return None
     return f"{name_of(type(failure.error))}: {' '.join(message_of(failure.error).split())}"

@@ -22,7 +22,7 @@ class Bulkhead:
 
     def __init__(self, max_concurrent: int, *, max_wait: float | None = 0.0, clock: Clock | None = None) -> None:
         self.max_concurrent = bounds.whole("max_concurrent", max_concurrent, low=1)
-        self.max_wait = None if max_wait is None else bounds.number("max_wait", max_wait)
+        self.max_wait = None if max_wait is None else bounds.length("max_wait", max_wait)
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._in_use = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -37,8 +38,10 @@ class GuardedCall(Struct, eq=False):
     breaker: CircuitBreaker | None
     permit: Permit | None = None
     key: str = ""
-    began: float = 0.0
+    began_at: float = 0.0
     """When the attempt under way began."""
+    holds_place: bool = False
+    """Whether it has a place in the bulkhead."""
     attempts: int = 0
     """How many have ended."""
     delay_s: float = 0.0
@@ -57,7 +60,7 @@ class GuardedCall(Struct, eq=False):
 
     def succeeded(self, now: float) -> None:
         """The attempt has succeeded."""
-        self._settle(SUCCESS, now - self.began)
+        self._settle(SUCCESS, now - self.began_at)
         if self.policy.budget is not None:
             self.policy.budget.earn()
 
@@ -70,8 +73,8 @@ class GuardedCall(Struct, eq=False):
         if not SWITCH.has_policies:
             return False
         policy, breaker = self.policy, self.breaker
-        duration = now - self.began
-        self.began = now
+        duration = now - self.began_at
+        self.began_at = now
         self.attempts += 1
         self.elapsed_s += self.delay_s + duration
         failure = policy.classify(error, self.context)
@@ -122,14 +125,41 @@ class GuardedCall(Struct, eq=False):
             self.context.task or "", self.key, self.attempts, self.failure, self.delay_s, self.elapsed_s
         )
 
-    def refused(self, refusal: Refused) -> Exception:
-        """A gate has refused the next attempt: what to raise, the function's own last error if it was ever called."""
-        last = self.failure.error if self.failure is not None else None
-        if not isinstance(last, Exception):
-            return refusal
-        self.failure = None
-        self.note(last, str(refusal))
-        return last
+    def refused(self, refusal: Refused) -> Exception | None:
+        """A gate has refused the attempt: what to raise instead, the function's own last error if it was called."""
+        return None if self.failure is None else self._last_error(str(refusal))
+
+    def out_of_time(self) -> Exception | None:
+        """After hooks that may have taken long: the error to raise when the wait to come would end too late."""
+        limit = self.policy.retry.total_timeout if self.policy.retry is not None else None
+        if limit is None or self.elapsed_s + self.delay_s <= limit:
+            return None
+        return self._last_error(GiveUp.TOTAL_TIME_OVER)
+
+    def _last_error(self, reason: str) -> Exception:
+        failure, self.failure = self.failure, None
+        assert failure is not None  # noqa: S101 - an attempt has failed, or there would be nothing to give up
+        assert isinstance(failure.error, Exception)  # noqa: S101 - which is what made it fail
+        self.note(failure.error, reason)
+        return failure.error
+
+    def leave(self) -> None:
+        """Give the bulkhead's place back, if one is held."""
+        if self.holds_place and self.policy.bulkhead is not None:
+            self.holds_place = False
+            self.policy.bulkhead.release()
+
+    def hand_over(self) -> Callable[[], None]:
+        """Give the place away to a function that may outlive the call; it gives it back by calling what is returned."""
+        bulkhead, held = self.policy.bulkhead, [self.holds_place]
+        self.holds_place = False
+
+        def give_back() -> None:
+            if held.pop() and bulkhead is not None:
+                bulkhead.release()
+            held.append(False)  # whoever calls it twice gives it back once
+
+        return give_back
 
     def note(self, error: Exception, reason: str) -> None:
         """Leave a line under the error's traceback that says what was tried and why no more.

@@ -6,15 +6,15 @@ import logging
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast.errors import Refused, TimeLimitExceeded
 from holdfast.runtime.guards.call import NOTHING, GuardedCall
+from holdfast.runtime.guards.functions import refuse_coroutine
 from holdfast.runtime.guards.switch import SWITCH
 from holdfast.runtime.guards.time_limit import run_within
 
 if TYPE_CHECKING:
-    from holdfast.runtime.guards.policy import Policy
     from holdfast.types import RetryScheduled
 
 R = TypeVar("R")
@@ -34,7 +34,7 @@ def run(call: GuardedCall, fn: Callable[..., R], args: Any, kwargs: Any) -> R:
             if policy.has_gates:
                 enter(call)
             try:
-                value = fn(*args, **kwargs) if policy.is_direct else _run_held(policy, fn, args, kwargs)
+                value = fn(*args, **kwargs) if policy.is_direct else _run_held(call, fn, args, kwargs)
             except Exception as error:
                 if not call.failed(error, policy.monotonic()):
                     raise
@@ -42,7 +42,9 @@ def run(call: GuardedCall, fn: Callable[..., R], args: Any, kwargs: Any) -> R:
                 call.dropped()
                 raise
             else:
-                if policy.counts_successes:
+                if type(value) is CoroutineType:
+                    call.dropped()
+                elif policy.counts_successes:
                     call.succeeded(policy.monotonic())
                 break
     except Exception as error:
@@ -51,6 +53,8 @@ def run(call: GuardedCall, fn: Callable[..., R], args: Any, kwargs: Any) -> R:
         return cast(R, fall_back(policy.fallback, error))
     finally:
         call.failure = None  # or else its error and the frames that it came through would keep each other alive
+        if call.holds_place:  # interrupted between the gates and the function
+            call.leave()
     if type(value) is CoroutineType:
         refuse_coroutine(value)
     return value
@@ -68,7 +72,7 @@ async def arun(call: GuardedCall, fn: Callable[..., Awaitable[R]], args: Any, kw
             if policy.has_gates:
                 await aenter(call)
             try:
-                value = await (fn(*args, **kwargs) if policy.is_direct else _arun_held(policy, fn, args, kwargs))
+                value = await (fn(*args, **kwargs) if policy.is_direct else _arun_held(call, fn, args, kwargs))
             except Exception as error:
                 if not call.failed(error, policy.monotonic()):
                     raise
@@ -85,32 +89,33 @@ async def arun(call: GuardedCall, fn: Callable[..., Awaitable[R]], args: Any, kw
         return cast(R, await afall_back(policy.fallback, error))
     finally:
         call.failure = None
+        if call.holds_place:
+            call.leave()
 
 
-def _run_held(policy: Policy, fn: Callable[..., R], args: Any, kwargs: Any) -> R:
+def _run_held(call: GuardedCall, fn: Callable[..., R], args: Any, kwargs: Any) -> R:
     """One attempt within its time limit, giving the bulkhead's place back when the function has really ended."""
-    leave = policy.bulkhead.release if policy.bulkhead is not None else _nothing_to_leave
-    if policy.timeout is not None:
-        return run_within(policy.timeout, policy.clock, leave, fn, args, kwargs)
+    if call.policy.timeout is not None:
+        return run_within(call.policy.timeout, call.policy.clock, call.hand_over(), fn, args, kwargs)
     try:
         return fn(*args, **kwargs)
     finally:
-        leave()
+        call.leave()
 
 
-async def _arun_held(policy: Policy, fn: Callable[..., Awaitable[R]], args: Any, kwargs: Any) -> R:
+async def _arun_held(call: GuardedCall, fn: Callable[..., Awaitable[R]], args: Any, kwargs: Any) -> R:
     """The same for an async function, which can be cancelled."""
-    timer = policy.clock.timeout(policy.timeout)
+    limit_s = call.policy.timeout
+    timer = call.policy.clock.timeout(limit_s)
     try:
         async with timer:
             return await fn(*args, **kwargs)
     except TimeoutError as error:
-        if policy.timeout is not None and timer.expired():
-            raise TimeLimitExceeded(policy.timeout) from error
+        if limit_s is not None and timer.expired():
+            raise TimeLimitExceeded(limit_s) from error
         raise  # the function's own
     finally:
-        if policy.bulkhead is not None:
-            policy.bulkhead.release()
+        call.leave()
 
 
 def enter(call: GuardedCall) -> None:
@@ -125,22 +130,21 @@ def enter(call: GuardedCall) -> None:
             call.breaker.check()
         if policy.bulkhead is not None:
             policy.bulkhead.acquire()
-        try:
-            if policy.limiter is not None and SWITCH.has_waits:
-                policy.limiter.acquire(call.key)
-            call.admit()
-        except BaseException:
-            if policy.bulkhead is not None:
-                policy.bulkhead.release()
-            raise
-    except Refused as refusal:
-        error = call.refused(refusal)
-        if error is refusal:
-            raise
-    else:
-        call.began = policy.monotonic()
+            call.holds_place = True
+        if policy.limiter is not None and SWITCH.has_waits:
+            policy.limiter.acquire(call.key)
+        call.admit()
+        call.began_at = policy.monotonic()
         return
-    raise error  # outside the handler, so that the refusal does not become its context
+    except Refused as refusal:
+        call.leave()
+        last = call.refused(refusal)
+        if last is None:
+            raise
+    except BaseException:
+        call.leave()
+        raise
+    _raise(last)
 
 
 async def aenter(call: GuardedCall) -> None:
@@ -151,50 +155,69 @@ async def aenter(call: GuardedCall) -> None:
             call.breaker.check()
         if policy.bulkhead is not None:
             await policy.bulkhead.aacquire()
-        try:
-            if policy.limiter is not None and SWITCH.has_waits:
-                await policy.limiter.aacquire(call.key)
-            call.admit()
-        except BaseException:
-            if policy.bulkhead is not None:
-                policy.bulkhead.release()
-            raise
-    except Refused as refusal:
-        error = call.refused(refusal)
-        if error is refusal:
-            raise
-    else:
-        call.began = policy.monotonic()
+            call.holds_place = True
+        if policy.limiter is not None and SWITCH.has_waits:
+            await policy.limiter.aacquire(call.key)
+        call.admit()
+        call.began_at = policy.monotonic()
         return
-    raise error  # outside the handler, so that the refusal does not become its context
+    except Refused as refusal:
+        call.leave()
+        last = call.refused(refusal)
+        if last is None:
+            raise
+    except BaseException:
+        call.leave()
+        raise
+    _raise(last)
 
 
 def pause(call: GuardedCall) -> None:
     """Tell the log and the hooks, then wait for the next attempt."""
+    policy = call.policy
     _log_retry(call)
-    for hook in call.policy.on_retry:
+    for hook in policy.on_retry:
         try:
             hook(call.scheduled)
         except Exception:
             _log_hook(hook)
+    _after_hooks(call)
     if call.delay_s > 0 and SWITCH.has_waits:
-        call.policy.clock.sleep(call.delay_s)
-    call.began = call.policy.monotonic()
+        policy.clock.sleep(call.delay_s)
+    call.began_at = policy.monotonic()
 
 
 async def apause(call: GuardedCall) -> None:
     """The same without blocking the event loop; hooks may be async."""
+    policy = call.policy
     _log_retry(call)
-    for hook in call.policy.on_retry:
+    for hook in policy.on_retry:
         try:
             answer = hook(call.scheduled)
             if isawaitable(answer):
                 await answer
         except Exception:
             _log_hook(hook)
+    _after_hooks(call)
     if call.delay_s > 0 and SWITCH.has_waits:
-        await call.policy.clock.asleep(call.delay_s)
-    call.began = call.policy.monotonic()
+        await policy.clock.asleep(call.delay_s)
+    call.began_at = policy.monotonic()
+
+
+def _after_hooks(call: GuardedCall) -> None:
+    """The time that hooks take counts towards the total, since the last attempt ended when `began_at` was set."""
+    call.elapsed_s += call.policy.monotonic() - call.began_at
+    last = call.out_of_time()
+    if last is not None:
+        _raise(last)
+
+
+def _raise(error: Exception) -> None:
+    """Raise an error of an earlier attempt, outside any handler, so that it gets no new context."""
+    try:
+        raise error
+    finally:
+        del error  # or else it and this frame would keep each other alive
 
 
 def fall_back(fallback: Any, error: Exception) -> Any:
@@ -217,13 +240,3 @@ def _log_retry(call: GuardedCall) -> None:
 
 def _log_hook(hook: Callable[[RetryScheduled], object]) -> None:
     _logger.exception("the on_retry hook %r raised; the call goes on", hook)
-
-
-def refuse_coroutine(value: Any) -> NoReturn:
-    """A coroutine from a sync function has not run yet: returning it would leave it unguarded."""
-    value.close()
-    raise TypeError("the function returned a coroutine; make it `async def`, or use `acall` instead of `call`")
-
-
-def _nothing_to_leave() -> None:
-    """There is no bulkhead to leave."""

@@ -32,7 +32,7 @@ class Keyed(Generic[T]):
             if key not in self.things:
                 if len(self.things) >= self._sweep_at:
                     self._sweep()
-                self.things[key] = self._make(key)
+                self.things[key] = self._missing(key)
             return self.things[key]
 
     def __len__(self) -> int:
@@ -41,7 +41,15 @@ class Keyed(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return iter(list(self.things.values()))
 
+    def _missing(self, key: str) -> T:
+        return self._make(key)
+
+    def _forget(self, key: str) -> None:
+        del self.things[key]
+
     def _sweep(self) -> None:
-        self.things = {key: thing for key, thing in self.things.items() if not self._retire(thing)}
+        for key, thing in list(self.things.items()):
+            if self._retire(thing):
+                self._forget(key)
         # When most are in use, sweep again only after the number has doubled, or every new key would pay for a sweep.
         self._sweep_at = max(self._max_keys, 2 * len(self.things))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from bisect import bisect_left
 from collections.abc import Generator
 from contextlib import closing
 
@@ -31,7 +33,7 @@ class RateLimiter:
         clock: Clock | None = None,
     ) -> None:
         self.rate = Rate(max_calls, time_window) if burst is None else Rate(max_calls, time_window, burst)
-        self.max_wait = None if max_wait is None else bounds.number("max_wait", max_wait)
+        self.max_wait = None if max_wait is None else bounds.length("max_wait", max_wait)
         self._clock = clock or SystemClock()
         self._monotonic = self._clock.monotonic
         self._buckets = Keyed(lambda key: _Bucket(), self._retire)
@@ -39,15 +41,19 @@ class RateLimiter:
     @classmethod
     def parse(cls, rate: str, *, max_wait: float | None = None, clock: Clock | None = None) -> RateLimiter:
         """A limiter from a rate as people write it: "100/minute", "5/10s", "2/second"."""
-        parsed = Rate.parse(rate)
-        return cls(parsed.max_calls, parsed.time_window, max_wait=max_wait, clock=clock)
+        return cls.of(Rate.parse(rate), max_wait=max_wait, clock=clock)
+
+    @classmethod
+    def of(cls, rate: Rate, *, max_wait: float | None = None, clock: Clock | None = None) -> RateLimiter:
+        """A limiter with a rate that was made before."""
+        return cls(rate.max_calls, rate.time_window, burst=rate.burst, max_wait=max_wait, clock=clock)
 
     def allow(self, key: str = "") -> bool:
-        """Take one start if it may be had now; never waits."""
+        """Take one start if it may be had now; never waits, and never overtakes those who do."""
         bucket = self._buckets.things.get(key) or self._buckets[key]
         with bucket.lock:
             if not bucket.is_retired:
-                return bucket.starts.take(self.rate, self._monotonic(), bucket.waiting) == 0.0
+                return bucket.starts.take(self.rate, self._monotonic(), len(bucket.queue)) == 0.0
         return self.allow(key)  # it was forgotten in the very moment, so there is a new one
 
     def acquire(self, key: str = "") -> None:
@@ -68,46 +74,51 @@ class RateLimiter:
         return f"<RateLimiter {self.rate.max_calls} per {self.rate.time_window:g} s>"
 
     def _waits(self, key: str) -> Generator[float, None, None]:
-        """The waits that a caller must make, one by one, until it has its start."""
-        wait, bucket = self._join(key)
-        waited = 0.0
+        """The waits that a caller must make, one by one, until it has its start.
+
+        `max_wait` is asked once: whoever is let into the queue gets a start, even if those ahead oversleep.
+        """
+        bucket, ticket, wait = self._join(key)
         try:
+            if self.max_wait is not None and wait > self.max_wait:
+                name = f" for {key!r}" if key else ""
+                raise RateLimitExceeded(f"rate limit{name}: the next start is in {wait:.3g} s", wait)
             while wait > 0.0:
-                if self.max_wait is not None and waited + wait > self.max_wait:
-                    name = f" for {key!r}" if key else ""
-                    raise RateLimitExceeded(f"rate limit{name}: the next start is in {wait:.3g} s", wait)
                 yield wait
-                waited += wait
                 with bucket.lock:
-                    wait = bucket.starts.take(self.rate, self._monotonic())
+                    ahead = bisect_left(bucket.queue, ticket)
+                    wait = bucket.starts.take(self.rate, self._monotonic(), ahead)
         finally:
             with bucket.lock:
-                bucket.waiting -= 1
+                bucket.queue.remove(ticket)
 
-    def _join(self, key: str) -> tuple[float, _Bucket]:
-        """Stand among those who wait, so that newcomers come after us; and how long to wait, zero for not at all."""
+    def _join(self, key: str) -> tuple[_Bucket, int, float]:
+        """Stand in the queue of a key, with a ticket; and how long to wait, zero for a start that was had at once."""
         bucket = self._buckets[key]
         with bucket.lock:
             if not bucket.is_retired:
-                wait = bucket.starts.take(self.rate, self._monotonic(), bucket.waiting)
-                bucket.waiting += 1
-                return wait, bucket
+                wait = bucket.starts.take(self.rate, self._monotonic(), len(bucket.queue))
+                ticket = next(bucket.tickets)
+                bucket.queue.append(ticket)
+                return bucket, ticket, wait
         return self._join(key)
 
     def _retire(self, bucket: _Bucket) -> bool:
         with bucket.lock:
-            bucket.is_retired = not bucket.waiting and bucket.starts.is_idle(self.rate, self._monotonic())
+            bucket.is_retired = not bucket.queue and bucket.starts.is_idle(self.rate, self._monotonic())
             return bucket.is_retired
 
 
 class _Bucket:
-    """The starts of one key, how many wait for one, and the lock that guards both."""
+    """The starts of one key, the queue of those who wait for one, and the lock that guards both."""
 
-    __slots__ = ("is_retired", "lock", "starts", "waiting")
+    __slots__ = ("is_retired", "lock", "queue", "starts", "tickets")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.starts = Starts()
-        self.waiting = 0
+        self.tickets = itertools.count()
+        self.queue: list[int] = []
+        """The tickets of those who wait, in order. Each keeps room for all that are ahead of it."""
         self.is_retired = False
         """Whether it has been forgotten; a start that is taken here now would not be counted."""

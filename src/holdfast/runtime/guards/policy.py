@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast
 
 from holdfast.clock import SystemClock, chance
 from holdfast.errors import ConfigError
 from holdfast.policy import bounds
+from holdfast.policy.classify import Classifier
 from holdfast.policy.classify import classify as classify_error
+from holdfast.policy.limiter import Rate
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Clock
 from holdfast.runtime.guards.attempts import Attempts
-from holdfast.runtime.guards.breaker import CircuitBreaker, CircuitBreakers
+from holdfast.runtime.guards.breaker import CircuitBreaker
+from holdfast.runtime.guards.breakers import CircuitBreakers
 from holdfast.runtime.guards.budget import RetryBudget
 from holdfast.runtime.guards.bulkhead import Bulkhead
 from holdfast.runtime.guards.call import NOTHING, GuardedCall
 from holdfast.runtime.guards.drivers import arun, run
+from holdfast.runtime.guards.functions import is_async, name_of, refuse_unguardable
 from holdfast.runtime.guards.limiter import RateLimiter
 from holdfast.runtime.guards.wrap import wrap_async, wrap_sync
 from holdfast.types import Failure, FailureContext, RetryScheduled, Rng
@@ -33,7 +35,6 @@ Classify = Callable[[BaseException, FailureContext | None], Failure]
 RetryHook = Callable[[RetryScheduled], object]
 
 _logger = logging.getLogger("holdfast.policy")
-_GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 class Policy:
@@ -81,20 +82,21 @@ class Policy:
         self.monotonic = self.clock.monotonic
         self.retry = _checked("retry", retry, RetryPolicy)
         self.breaker = _checked("breaker", breaker, CircuitBreaker, CircuitBreakers)
-        parsed = RateLimiter.parse(limiter, clock=self.clock) if isinstance(limiter, str) else limiter
-        self.limiter = _checked("limiter", parsed, RateLimiter, or_else=" or a rate such as '100/minute'")
+        if isinstance(limiter, str):
+            limiter = RateLimiter.of(Rate.parse(limiter, "limiter"), clock=self.clock)
+        self.limiter = _checked("limiter", limiter, RateLimiter, or_else=" or a rate such as '100/minute'")
         self.bulkhead = _checked("bulkhead", bulkhead, Bulkhead)
         self.budget = _checked("budget", budget, RetryBudget)
-        own = None if timeout is None else bounds.number("timeout", timeout, above=0.0)
+        own = None if timeout is None else bounds.length("timeout", timeout, above=0.0)
         limits = [limit for limit in (own, retry.attempt_timeout if retry else None) if limit is not None]
         self.timeout = min(limits, default=None)
         self.fallback = fallback
-        self.classify = classify if classify is classify_error else _careful(_function("classify", classify))
+        self.classify = self._classifier(classify, is_machine_time=clock is None)
         self.key = None if key is None else _function("key", key)
         hooks = on_retry if isinstance(on_retry, Iterable) else () if on_retry is None else (on_retry,)
         self.on_retry = tuple(_function("on_retry", hook) for hook in hooks)
-        self.rng = rng
-        self._async_part = next((part for part in (*self.on_retry, fallback) if _is_async(part)), None)
+        self.rng = _function("rng", rng)
+        self._async_part = next((part for part in (*self.on_retry, fallback) if is_async(part)), None)
         self.is_direct = self.bulkhead is None and self.timeout is None
         self.holds_back = any(part is not None for part in (self.breaker, self.budget, self.timeout))
         self.counts_successes = self.breaker is not None or self.budget is not None
@@ -104,23 +106,23 @@ class Policy:
         """Guard a function, sync or async; the wrapped function keeps its signature."""
         if isinstance(fn, type):
             raise ConfigError(f"{fn!r}: a policy guards functions, not classes; put it on the methods that may fail")
-        _refuse_unguardable(fn)
-        if _is_async(fn):
-            guarded = wrap_async(self, cast(Callable[P, Awaitable[Any]], fn), _name_of(fn))
+        refuse_unguardable(fn)
+        if is_async(fn):
+            guarded = wrap_async(self, cast(Callable[P, Awaitable[Any]], fn), name_of(fn))
             return cast(Callable[P, R], functools.wraps(fn)(guarded))
-        self._refuse_async_parts(fn)
-        return functools.wraps(fn)(wrap_sync(self, fn, _name_of(fn)))
+        self.refuse_async_parts(f"the sync function {name_of(fn)}")
+        return functools.wraps(fn)(wrap_sync(self, fn, name_of(fn)))
 
     def call(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a sync function under this policy."""
-        _refuse_unguardable(fn)
-        self._refuse_async_parts(fn)
-        return run(self.begin(_name_of(fn), args, kwargs), fn, args, kwargs)
+        refuse_unguardable(fn)
+        self.refuse_async_parts(f"the sync function {name_of(fn)}")
+        return run(self.begin(name_of(fn), args, kwargs), fn, args, kwargs)
 
     async def acall(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Await an async function under this policy."""
-        _refuse_unguardable(fn)
-        return await arun(self.begin(_name_of(fn), args, kwargs), fn, args, kwargs)
+        refuse_unguardable(fn)
+        return await arun(self.begin(name_of(fn), args, kwargs), fn, args, kwargs)
 
     def attempts(self, *, name: str = "block", key: str | None = None) -> Attempts:
         """The loop form, for code that is not a function.
@@ -137,6 +139,14 @@ class Policy:
         """A call of the function with this name and these arguments, not yet tried."""
         return self._begin_for(name, None if self.key is None else self.key(*args, **kwargs))
 
+    def _classifier(self, classify: Classify, *, is_machine_time: bool) -> Classify:
+        """The function that judges errors here, on this policy's clock."""
+        if classify is classify_error:
+            return classify if is_machine_time else functools.partial(classify_error, now=self.clock.now)
+        if isinstance(classify, Classifier):
+            classify = classify.timed_by(self.clock.now)
+        return _careful(_function("classify", classify))
+
     def __repr__(self) -> str:
         parts = ("retry", "breaker", "limiter", "bulkhead", "budget", "timeout")
         given = (f"{name}={getattr(self, name)!r}" for name in parts if getattr(self, name) is not None)
@@ -147,13 +157,12 @@ class Policy:
         if isinstance(breaker, CircuitBreakers):
             breaker = breaker[name if key is None else key]
         context = FailureContext(name, breaker.name if breaker else None)
-        return GuardedCall(self, context, breaker, key=key or "", began=self.monotonic())
+        return GuardedCall(self, context, breaker, key="" if key is None else key, began_at=self.monotonic())
 
-    def _refuse_async_parts(self, fn: Callable[..., Any]) -> None:
+    def refuse_async_parts(self, where: str) -> None:
+        """Refuse hooks and a fallback that nobody could await there."""
         if self._async_part is not None:
-            raise ConfigError(
-                f"{self._async_part!r} is async, and cannot be awaited in the sync function {_name_of(fn)}"
-            )
+            raise ConfigError(f"{self._async_part!r} is async, and cannot be awaited in {where}")
 
 
 def _checked(field: str, value: T, *classes: type[Any], or_else: str = "") -> T:
@@ -182,34 +191,3 @@ def _function(field: str, value: C) -> C:
     if callable(value):
         return value
     raise ConfigError(f"{field}={value!r}: must be a function")
-
-
-def _name_of(fn: Callable[..., Any]) -> str:
-    """Module and name; a partial goes by its function, and a callable object by its class."""
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    named = fn if hasattr(fn, "__qualname__") else type(fn)
-    return f"{named.__module__}.{named.__qualname__}"
-
-
-def _is_async(fn: object) -> bool:
-    return any(inspect.iscoroutinefunction(one) for one in _callables(fn))
-
-
-def _refuse_unguardable(fn: object) -> None:
-    """Refuse what would look guarded and not be."""
-    if isinstance(fn, FunctionType) and not fn.__code__.co_flags & _GENERATOR_FLAGS:
-        return
-    if isinstance(fn, staticmethod | classmethod):
-        raise ConfigError(f"{fn!r}: put the policy below @{type(fn).__name__}, directly on the function")
-    if not callable(fn):
-        raise ConfigError(f"{fn!r}: a policy guards a function")
-    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in _callables(fn)):
-        raise ConfigError(
-            f"{_name_of(fn)} is a generator: it would run outside its guard. Guard the call that may fail inside it"
-        )
-
-
-def _callables(fn: object) -> tuple[object, ...]:
-    """The function, and what runs when it is an object that can be called."""
-    return fn, getattr(fn, "__call__", None)  # noqa: B004 - the method, not whether there is one

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 from holdfast.policy.breaker import SUCCESS, Permit
 from holdfast.runtime.guards.breaker import CircuitBreaker
 from holdfast.runtime.guards.call import NOTHING, GuardedCall
-from holdfast.runtime.guards.drivers import afall_back, arun, fall_back, refuse_coroutine, run
+from holdfast.runtime.guards.drivers import afall_back, arun, fall_back, run
+from holdfast.runtime.guards.functions import refuse_coroutine
 from holdfast.runtime.guards.switch import SWITCH
 from holdfast.types import FailureContext
 
@@ -39,11 +40,11 @@ def wrap_sync(policy: Policy, fn: Callable[P, R], name: str) -> Callable[P, R]:
             calm = breaker.calm
             if calm is None:
                 return run(GuardedCall(policy, context, breaker), fn, args, kwargs)
-        began = monotonic()
+        began_at = monotonic()
         try:
             value = fn(*args, **kwargs)
         except Exception as error:
-            call = GuardedCall(policy, context, breaker, None if calm is None else Permit(calm.period), "", began)
+            call = GuardedCall(policy, context, breaker, None if calm is None else Permit(calm.period), "", began_at)
             if not call.failed(error, monotonic()):
                 if policy.fallback is NOTHING or not SWITCH.has_policies:
                     raise
@@ -78,11 +79,11 @@ def wrap_async(policy: Policy, fn: Callable[P, Awaitable[R]], name: str) -> Call
             calm = breaker.calm
             if calm is None:
                 return await arun(GuardedCall(policy, context, breaker), fn, args, kwargs)
-        began = monotonic()
+        began_at = monotonic()
         try:
             value = await fn(*args, **kwargs)
         except Exception as error:
-            call = GuardedCall(policy, context, breaker, None if calm is None else Permit(calm.period), "", began)
+            call = GuardedCall(policy, context, breaker, None if calm is None else Permit(calm.period), "", began_at)
             if not call.failed(error, monotonic()):
                 if policy.fallback is NOTHING or not SWITCH.has_policies:
                     raise

@@ -780,7 +780,7 @@ def test_a_coroutine_from_a_sync_call_is_refused_rather_than_left_unguarded(cloc
         ({"retry": 3}, "retry=3: must be a RetryPolicy"),
         ({"breaker": "payments"}, "breaker='payments': must be a CircuitBreaker or a CircuitBreakers"),
         ({"limiter": 5}, "limiter=5: must be a RateLimiter or a rate such as '100/minute'"),
-        ({"limiter": "often"}, "rate='often': must be like"),
+        ({"limiter": "often"}, "limiter='often': must be like"),
         ({"bulkhead": 5}, "bulkhead=5: must be a Bulkhead"),
         ({"budget": 0.1}, "budget=0.1: must be a RetryBudget"),
         ({"timeout": 0}, "timeout=0: must be a number, above 0"),
