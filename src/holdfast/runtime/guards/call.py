@@ -52,11 +52,12 @@ class GuardedCall(Struct, eq=False):
     """What became of the last attempt, if another follows it."""
 
     def admit(self) -> None:
-        """Ask the breaker, immediately before an attempt; CircuitOpenError when it is not let through."""
+        """The attempt begins, if the breaker lets it; CircuitOpenError if it does not."""
         if self.breaker is not None:
             self.permit = self.breaker.admit()
             if self.permit.trial is not None:
                 self.breaker.begin_trial()
+        self.began_at = self.policy.monotonic()
 
     def succeeded(self, now: float) -> None:
         """The attempt has succeeded."""
@@ -125,9 +126,13 @@ class GuardedCall(Struct, eq=False):
             self.context.task or "", self.key, self.attempts, self.failure, self.delay_s, self.elapsed_s
         )
 
-    def refused(self, refusal: Refused) -> Exception | None:
-        """A gate has refused the attempt: what to raise instead, the function's own last error if it was called."""
-        return None if self.failure is None else self._last_error(str(refusal))
+    def turned_away(self, error: BaseException) -> Exception | None:
+        """An attempt did not get through the gates: what to raise instead, if it is not this error.
+
+        The function's own last error says more than a refusal, if the function was ever called.
+        """
+        self.leave()
+        return self._last_error(str(error)) if isinstance(error, Refused) and self.failure is not None else None
 
     def out_of_time(self) -> Exception | None:
         """After hooks that may have taken long: the error to raise when the wait to come would end too late."""

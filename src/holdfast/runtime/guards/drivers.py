@@ -8,7 +8,7 @@ from inspect import isawaitable
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from holdfast.errors import Refused, TimeLimitExceeded
+from holdfast.errors import TimeLimitExceeded
 from holdfast.runtime.guards.call import NOTHING, GuardedCall
 from holdfast.runtime.guards.functions import refuse_coroutine
 from holdfast.runtime.guards.switch import SWITCH
@@ -134,16 +134,12 @@ def enter(call: GuardedCall) -> None:
         if policy.limiter is not None and SWITCH.has_waits:
             policy.limiter.acquire(call.key)
         call.admit()
-        call.began_at = policy.monotonic()
-        return
-    except Refused as refusal:
-        call.leave()
-        last = call.refused(refusal)
+    except BaseException as error:
+        last = call.turned_away(error)
         if last is None:
             raise
-    except BaseException:
-        call.leave()
-        raise
+    else:
+        return
     _raise(last)
 
 
@@ -159,16 +155,12 @@ async def aenter(call: GuardedCall) -> None:
         if policy.limiter is not None and SWITCH.has_waits:
             await policy.limiter.aacquire(call.key)
         call.admit()
-        call.began_at = policy.monotonic()
-        return
-    except Refused as refusal:
-        call.leave()
-        last = call.refused(refusal)
+    except BaseException as error:
+        last = call.turned_away(error)
         if last is None:
             raise
-    except BaseException:
-        call.leave()
-        raise
+    else:
+        return
     _raise(last)
 
 
