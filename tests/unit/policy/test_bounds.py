@@ -69,3 +69,27 @@ def test_what_is_no_whole_number_of_at_least_low_is_refused(value: object) -> No
     with pytest.raises(ConfigError) as refused:
         bounds.whole("calls", value, low=1)
     assert str(refused.value) == f"calls={value!r}: must be a whole number of at least 1"
+
+
+@pytest.mark.parametrize("value", [0, 0.0, 3, 2.5, 1e9, 10**9])
+def test_a_length_of_up_to_31_years_comes_back_as_a_float(value: float) -> None:
+    answer = bounds.length("delay", value)
+    assert answer == value
+    assert type(answer) is float
+
+
+@pytest.mark.parametrize("value", [math.nextafter(1e9, math.inf), 10**9 + 1, 1e300])
+def test_a_length_that_no_clock_can_wait_for_is_refused(value: float) -> None:
+    with pytest.raises(ConfigError) as refused:
+        bounds.length("delay", value)
+    assert str(refused.value) == f"delay={value!r}: must be at most 1e+09 s"
+
+
+@pytest.mark.parametrize(
+    ("value", "above", "low", "remedy"),
+    [(0.0, 0.0, 0.0, "above 0"), (-1, None, 0.0, "at least 0"), (1, None, 2.0, "at least 2")],
+)
+def test_a_length_has_the_limits_of_a_number_too(value: float, above: float | None, low: float, remedy: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        bounds.length("delay", value, above=above, low=low)
+    assert str(refused.value) == f"delay={value!r}: must be a number, {remedy}"

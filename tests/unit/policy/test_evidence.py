@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Transient
+from holdfast.errors import ConfigError, Transient
 from holdfast.policy.classify import Classifier, Rule, classify
 from holdfast.policy.retry_after import retry_after, tells_limit
 from holdfast.policy.retry_info import retry_delay_in
@@ -181,3 +181,32 @@ def test_a_rule_keeps_the_wait_that_stands_on_the_class() -> None:
     slow_down = type("SlowDown", (Exception,), {"__module__": "somebody", "retry_after": 7})
     failure = Classifier([Rule(FailureType.TRANSIENT, on=slow_down)])(slow_down())
     assert (failure.type, failure.retry_after) == (FailureType.TRANSIENT, 7.0)
+
+
+# ---- a classifier's own settings
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rules": None}, "rules=None: must be a list of Rule"),
+        ({"rules": 5}, "rules=5: must be a list of Rule"),
+        ({"rules": ["network"]}, "rules='network': must be a list of Rule"),
+        ({"now": 5.0}, "now=5.0: must be a function to seconds since 1970, or None"),
+        ({"now": "now"}, "now='now': must be a function to seconds since 1970, or None"),
+    ],
+)
+def test_a_classifier_that_cannot_work_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Classifier(**arguments)
+    assert str(refused.value) == message
+
+
+def test_a_classifier_measures_dates_by_its_own_clock_and_else_by_the_one_it_is_given() -> None:
+    error = client_error(status=503, headers={"retry-after": "Sun, 06 Nov 1994 08:50:37 GMT"})
+    ten_before, twenty_before = (lambda: 784_111_827.0), (lambda: 784_111_817.0)
+    assert Classifier(now=ten_before)(error).retry_after == 10.0
+    assert Classifier(now=ten_before).timed_by(twenty_before)(error).retry_after == 10.0
+    assert Classifier().timed_by(twenty_before)(error).retry_after == 20.0
+    ruled = Classifier([Rule(FailureType.RATE_LIMITED, on=type(error))]).timed_by(twenty_before)(error)
+    assert (ruled.type, ruled.retry_after) == (FailureType.RATE_LIMITED, 20.0)
