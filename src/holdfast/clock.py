@@ -93,7 +93,7 @@ class ManualClock:
             timer = self._timer_at(end)
         try:
             async with timer:
-                await (asyncio.sleep(0) if self._elapsed >= end else asyncio.get_running_loop().create_future())
+                await asyncio.get_running_loop().create_future()
         except TimeoutError:
             return
 
@@ -105,8 +105,10 @@ class ManualClock:
     def _timer_at(self, instant: float | None) -> asyncio.Timeout:
         import asyncio  # noqa: PLC0415
 
+        if instant is not None and instant <= self._elapsed:
+            return asyncio.timeout(0)
         timer = asyncio.timeout(None)
-        if instant is not None and instant > self._elapsed:
+        if instant is not None:
             heapq.heappush(self._timers, (instant, next(self._order), asyncio.get_running_loop(), timer))
         return timer
 

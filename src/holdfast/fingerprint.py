@@ -20,7 +20,7 @@ _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 
 # Compiled when first used, as hashlib is imported when first used: together they would cost 4 ms at import.
 _VARYING = r"""
-      "[^"\n]*" | '[^'\n]*' | `[^`\n]*` | “[^”\n]*” | «[^»\n]*»    # anything quoted
+      "[^"\n]*" | (?<!\w)'[^'\n]*'(?!\w) | `[^`\n]*` | “[^”\n]*” | «[^»\n]*»    # anything quoted
     | [\w.+-]+@[\w-]+(?:\.[\w-]+)+                                        # an e-mail address
     | (?<![\w:/])/(?:[\w.@+-]+/)+[\w.@+-]*                                 # a path
     | \b(?=[\w-]*\d)[\w-]{6,}                                             # an id: a UUID, a hash, ord_8f3a9c2b, a date

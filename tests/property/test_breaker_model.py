@@ -302,7 +302,7 @@ class BreakerMachine(RuleBasedStateMachine):
             self.check()
 
     def check(self) -> None:
-        aged = rules.aged(self.config, self.state, self.now)
+        aged = rules.aged(self.state, self.now)
         is_over = self.model.mode is OPEN and self.now >= self.model.until  # it is half-open once somebody asks
         assert aged.mode is (HALF_OPEN if is_over else self.model.mode)
         assert aged.period == self.model.period + is_over

@@ -79,6 +79,69 @@ def test_waiting_for_an_event_ends_with_the_event_or_the_time(clock: ManualClock
         assert clock.wait(event, None)
 
 
+def test_a_sleep_of_less_than_nothing_does_not_move_it_back(clock: ManualClock) -> None:
+    clock.advance(10.0)
+    clock.sleep(-1.0)
+    assert clock.monotonic() == 10.0
+
+
+def test_a_time_limit_of_an_event_loop_that_is_gone_ends_nothing(clock: ManualClock) -> None:
+    async def begin() -> None:
+        clock.timeout(5.0)
+
+    asyncio.run(begin())
+    clock.advance(5.0)
+    assert clock.monotonic() == 5.0
+
+
+async def test_sleepers_of_the_same_instant_wake_up_in_the_order_they_came() -> None:
+    clock = ManualClock(auto=False)
+    woken: list[int] = []
+
+    async def sleeper(number: int) -> None:
+        await clock.asleep(5.0)
+        woken.append(number)
+
+    sleepers = [asyncio.create_task(sleeper(number)) for number in range(5)]
+    await asyncio.sleep(0)  # noqa: TID251 - lets them begin to sleep
+    clock.advance(5.0)
+    await asyncio.gather(*sleepers)
+    assert woken == [0, 1, 2, 3, 4]
+
+
+async def test_others_run_while_a_coroutine_sleeps(clock: ManualClock) -> None:
+    ran: list[bool] = []
+
+    async def other() -> None:
+        ran.append(True)
+
+    task = asyncio.create_task(other())
+    await clock.asleep(1.0)
+    assert ran == [True]
+    await task
+
+
+class Watched(threading.Event):
+    """An event that is looked at once, and may be set right after that look."""
+
+    def __init__(self, *, is_late: bool) -> None:
+        super().__init__()
+        self.is_late = is_late
+        self.looks = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.looks += 1
+        assert self.looks == 1
+        if self.is_late:
+            self.set()
+        return False
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_wait_whose_time_is_over_says_whether_the_event_is_set(is_late: bool, clock: ManualClock) -> None:
+    assert clock.wait(Watched(is_late=is_late), 0.0) is is_late
+
+
 async def test_the_machines_clock_keeps_the_same_contract() -> None:
     clock = SystemClock()
     before = clock.monotonic()

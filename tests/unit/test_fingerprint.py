@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from textwrap import dedent
 from typing import Any
 
 import pytest
 
-from holdfast.fingerprint import MESSAGE_LIMIT, TRACEBACK_LIMIT, fingerprint_of, message_of, name_of, traceback_of
+import holdfast
+from holdfast.fingerprint import (
+    MESSAGE_LIMIT,
+    TRACEBACK_LIMIT,
+    _normalised,
+    _user_frames,
+    fingerprint_of,
+    message_of,
+    name_of,
+    traceback_of,
+)
 
 
 def caught(call: Callable[[], object]) -> BaseException:
@@ -29,6 +40,20 @@ def run(code: str, file: str, name: str = "boom") -> Callable[[], object]:
     return call
 
 
+def stripped(call: Callable[..., object], *args: object) -> BaseException:
+    """What a call raises, without the frames of this file."""
+    error = caught(lambda: call(*args))
+    step = error.__traceback__
+    while step is not None and step.tb_frame.f_code.co_filename == __file__:
+        step = step.tb_next
+    return error.with_traceback(step)
+
+
+def shop_frames(users: Callable[..., object], library: Callable[[], object]) -> list[str]:
+    """The frames that count, of an error that a library raises under a user's function."""
+    return _user_frames(stripped(users, library))
+
+
 class Wordless(Exception):
     def __str__(self) -> str:
         raise RuntimeError
@@ -49,6 +74,15 @@ class TestFingerprint:
             ("object at 0x7f00aa", "object at 0xdeadbeef"),
             ("commit 3f2a9c81d4 is gone", "commit 77aa00bb11 is gone"),
             ("took 00:12:01", "took 11:59:59"),
+            ("order ord_8f3a9c2b is unknown", "order ord_77be01ac is unknown"),
+            ("no such customer: cus_NffrFeUfNV2Hib", "no such customer: cus_OabcDeFgH9ijKl"),
+            ("event 01ARZ3NDEKTSV4RRFFQ69G5FAV came twice", "event 01BX5ZZKBKACTAV9WEVGEMMVRZ came twice"),
+            ("no mail for ann@example.com", "no mail for bob.long+x@mail.example.co.uk"),
+            ("weight 1e5 is too much", "weight 2.5e-7 is too much"),
+            ("cannot read /tmp/tmpabcdef/orders.csv", "cannot read /tmp/tmpq9_x1z/a/invoices.json"),
+            ("the name “ann” is taken", "the name “bob” is taken"),
+            ("the name «ann» is taken", "the name «bob» is taken"),
+            ("at 2024-05-01 it broke", "at 2025-12-31 it broke"),
         ],
     )
     def test_is_the_same_when_only_numbers_ids_and_quotes_differ(self, one: str, other: str) -> None:
@@ -61,6 +95,87 @@ class TestFingerprint:
             fingerprint_of(caught(lambda: fail("no", KeyError))),
         ]
         assert len(set(prints)) == 3
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ("connection refused", "connection reset"),
+            ("order 17 failed", "order 17 is unknown"),
+            ("user 'ann' is unknown", "user 'ann' is locked"),
+            ("read/write failed", "read/seek failed"),
+            ("see https://example.com/orders", "see https://example.com/invoices"),
+            ("unknown column", "unknown table"),
+            ("the name “ann” is taken", "the name “ann” is too long"),
+            ('5" wide\nand 6" high', '5" wide\nbut 6" high'),
+            ("", "no"),
+        ],
+    )
+    def test_differs_when_the_words_do(self, one: str, other: str) -> None:
+        assert fingerprint_of(caught(lambda: fail(one))) != fingerprint_of(caught(lambda: fail(other)))
+
+    @pytest.mark.parametrize(
+        ("message", "normalised"),
+        [
+            ("a" * 2_000, "a" * 2_000),
+            ("/" * 2_000, "/" * 2_000),
+            ("/a" * 1_000, "#"),
+            ("a1" * 1_000, "#"),
+            ("a-" * 1_000, "a-" * 1_000),
+            ("1." * 1_000, "#."),
+            ("1e" * 1_000, "#"),
+            ('"' * 1_999, "#" * 999 + '"'),
+            ("“" * 2_000, "“" * 2_000),
+            ("a@" * 1_000, "a@" * 1_000),
+            ("/" + "a" * 1_999, "/" + "a" * 1_999),
+        ],
+        ids=lambda text: repr(text[:8]),
+    )
+    def test_the_longest_and_oddest_messages_are_normalised_as_any_other(self, message: str, normalised: str) -> None:
+        assert _normalised(message) == normalised
+
+    @pytest.mark.parametrize(
+        "file",
+        [
+            os.path.join(os.path.dirname(holdfast.__file__), "runtime", "guards", "drivers.py"),
+            os.path.join(os.path.dirname(os.__file__), "json", "decoder.py"),
+            "/venv/lib/python3/site-packages/client/core.py",
+            "/usr/lib/python3/dist-packages/client/core.py",
+            "<frozen importlib._bootstrap>",
+        ],
+    )
+    def test_frames_that_are_not_the_users_are_left_out(self, file: str) -> None:
+        users = run("def boom(call):\n    call()", "/app/shop.py")
+        one = run("def boom():\n    raise ValueError('x')", file)
+        other = run("def bang():\n    raise ValueError('x')", file, "bang")
+        assert shop_frames(users, one) == shop_frames(users, other) == ["app/shop.py:boom"]
+        beside = run("def boom():\n    raise ValueError('x')", "/app/holdfast/drivers.py")
+        assert shop_frames(users, beside) == ["app/shop.py:boom", "holdfast/drivers.py:boom"]
+
+    def test_of_a_deep_stack_the_twenty_innermost_frames_of_the_user_count(self) -> None:
+        def deep(names: list[str]) -> str:
+            code = "def f0():\n    raise ValueError('x')\n"
+            code += "".join(
+                f"def {name}():\n    {inner}()\n" for inner, name in zip(["f0", *names], names, strict=False)
+            )
+            return fingerprint_of(stripped(run(code, "/app/shop.py", names[-1])))
+
+        names = [f"f{number}" for number in range(1, 25)]
+        assert deep(names) == deep([*names[:19], *(f"g{number}" for number in range(3))])
+        assert deep(names) != deep([*names[:18], "g", *names[19:]])
+        assert deep(names) != deep(["g", *names[1:]])
+
+    def test_without_frames_of_the_user_the_five_innermost_of_all_count(self) -> None:
+        def deep(names: list[str]) -> str:
+            code = "def f0():\n    raise ValueError('x')\n"
+            code += "".join(
+                f"def {name}():\n    {inner}()\n" for inner, name in zip(["f0", *names], names, strict=False)
+            )
+            return fingerprint_of(stripped(run(code, "/venv/site-packages/client/core.py", names[-1])))
+
+        names = [f"f{number}" for number in range(1, 9)]
+        assert deep(names) == deep([*names[:4], "g"])
+        assert deep(names) != deep([*names[:3], "g", *names[4:]])
+        assert deep(names) != deep(["g", *names[1:]])
 
     def test_does_not_depend_on_line_numbers(self) -> None:
         here = run("def boom():\n    raise ValueError('x')", "/app/shop.py")

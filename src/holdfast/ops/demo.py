@@ -9,7 +9,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from holdfast.clock import SystemClock
-from holdfast.errors import CircuitOpenError
+from holdfast.errors import CircuitOpenError, Refused
 from holdfast.ops.flaky_server import FlakyServer, Mood
 from holdfast.policy.classify import classify
 from holdfast.policy.retry import RetryPolicy
@@ -66,7 +66,10 @@ class Demo:
 
         self.tell("scene", "The service asks to slow down: 429, Retry-After: 1. It is taken at its word.")
         service.answer_next(Mood.BUSY)
+        began_at = self.clock.monotonic()
         self._expect(charge, 3, "charged (200)")
+        waited_s = self.clock.monotonic() - began_at
+        self._check(1.0 <= waited_s < 5.0, "order 3 waits as long as it is asked to")
 
         self.tell("scene", "An order is malformed: 422. Trying again cannot help, so nobody does.")
         service.answer_next(Mood.REJECTING)
@@ -100,7 +103,7 @@ class Demo:
     def _expect(self, charge: Callable[[int], str], order: int, expected: str) -> None:
         try:
             outcome = charge(order)
-        except (HTTPError, OSError) as error:
+        except (OSError, Refused) as error:
             failure = classify(error)
             outcome = failure.type.name
             self.tell("result", f"order {order}: {failure.error_name}: {failure.message} ({outcome})")

@@ -186,7 +186,7 @@ def is_calm(config: BreakerConfig, state: BreakerState) -> bool:
     return state.mode is BreakerMode.DISABLED
 
 
-def aged(config: BreakerConfig, state: BreakerState, now: float) -> BreakerState:
+def aged(state: BreakerState, now: float) -> BreakerState:
     """The state once the time that has passed is taken into account."""
     if state.mode is BreakerMode.OPEN and now >= state.until:
         return replace(state, mode=BreakerMode.HALF_OPEN, period=state.period + 1, trials=(), trial_totals=Totals())
@@ -197,7 +197,7 @@ def aged(config: BreakerConfig, state: BreakerState, now: float) -> BreakerState
 
 def admit(config: BreakerConfig, state: BreakerState, now: float) -> tuple[BreakerState, Permit | Rejection]:
     """Ask to make one call."""
-    state = aged(config, state, now)
+    state = aged(state, now)
     match state.mode:
         case BreakerMode.CLOSED | BreakerMode.DISABLED:
             return state, Permit(state.period)
@@ -226,7 +226,7 @@ def record(
     if permit.period != state.period:
         return state
     if state.mode is _HALF_OPEN:
-        return _record_trial(config, aged(config, state, now), permit, outcome, now, slow=slow)
+        return _record_trial(config, aged(state, now), permit, outcome, now, slow=slow)
     if state.mode is not _CLOSED or outcome is IGNORED:
         return state
     if totals is not None and _is_tripped(config, totals, config.min_calls or 1):

@@ -254,8 +254,8 @@ def test_after_exactly_the_recovery_timeout_a_call_is_let_through() -> None:
 def test_asking_for_the_state_ages_it_without_a_call() -> None:
     breaker = Breaker(now=100.0)
     breaker.open()
-    assert rules.aged(breaker.config, breaker.state, 129.9) is breaker.state
-    assert rules.aged(breaker.config, breaker.state, 130.0).mode is HALF_OPEN
+    assert rules.aged(breaker.state, 129.9) is breaker.state
+    assert rules.aged(breaker.state, 130.0).mode is HALF_OPEN
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
@@ -394,7 +394,7 @@ def test_half_open_begins_with_no_trials_and_no_counts() -> None:
     assert breaker.state.trial_totals == Totals(2, 0, 0)
     breaker.state = rules._opened(breaker.config, breaker.state, breaker.now)
     breaker.now = breaker.state.until
-    aged = rules.aged(breaker.config, breaker.state, breaker.now)
+    aged = rules.aged(breaker.state, breaker.now)
     assert (aged.trials, aged.trials_given, aged.trial_totals) == ((), 0, Totals())
 
 

@@ -212,7 +212,7 @@ class CircuitBreaker:
     def _unnamed_permit(self) -> Permit | None:
         """The oldest trial that `can_execute` gave out and that has not expired; while closed, any call's permit."""
         with self._lock:
-            state = rules.aged(self.config, self._state, self.clock.monotonic())
+            state = rules.aged(self._state, self.clock.monotonic())
             in_flight = {trial.number for trial in state.trials}
             while self._unnamed:
                 permit = self._unnamed.popleft()
@@ -264,7 +264,7 @@ class CircuitBreaker:
     @property
     def state(self) -> BreakerMode:
         """Its state now: "closed", "open", "half_open", "forced_open" or "disabled"."""
-        return rules.aged(self.config, self._state, self.clock.monotonic()).mode
+        return rules.aged(self._state, self.clock.monotonic()).mode
 
     @property
     def refuses_for(self) -> float:
@@ -313,7 +313,7 @@ class CircuitBreaker:
     def _answer(self, state: BreakerState) -> tuple[BreakerState, Permit | Rejection]:
         """What a call that asks now is told. A trial whose own calls were refused could never succeed."""
         now = self.clock.monotonic()
-        if self in _IN_TRIAL.get() and rules.aged(self.config, state, now).mode is BreakerMode.HALF_OPEN:
+        if self in _IN_TRIAL.get() and rules.aged(state, now).mode is BreakerMode.HALF_OPEN:
             return state, _PART_OF_TRIAL
         return rules.admit(self.config, state, now)
 
@@ -336,6 +336,7 @@ class CircuitBreaker:
         """Take over a new state; the caller holds the lock. A new period begins with an empty window."""
         if state.period != self._state.period:
             self._window = self.config.new_window()
+            self._last_cause = None
         self._state = state
         self.calm = state if rules.is_calm(self.config, state) else None
 

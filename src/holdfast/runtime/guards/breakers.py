@@ -67,10 +67,9 @@ class _Kept(Keyed[CircuitBreaker]):
         self._forgotten: WeakValueDictionary[str, CircuitBreaker] = WeakValueDictionary()
 
     def keep(self, breaker: CircuitBreaker) -> None:
-        """It has something to remember now, so that it must not be lost."""
-        if breaker.name not in self.things:
-            with self._lock:
-                self.things.setdefault(breaker.name, breaker)
+        """It has something to remember now, so that it must not be lost; not even to a sweep that is under way."""
+        with self._lock:
+            self.things.setdefault(breaker.name, breaker)
 
     def _missing(self, key: str) -> CircuitBreaker:
         held = self._forgotten.pop(key, None)

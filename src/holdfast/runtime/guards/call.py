@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -72,6 +73,7 @@ class GuardedCall(Struct, eq=False):
     def failed(self, error: Exception, now: float) -> bool:
         """The attempt has failed: say whether another follows, after `delay_s`."""
         if not SWITCH.has_policies:
+            self.dropped()
             return False
         policy, breaker = self.policy, self.breaker
         duration = now - self.began_at
@@ -104,9 +106,10 @@ class GuardedCall(Struct, eq=False):
         """Give the breaker's permit back, if there is one."""
         if self.breaker is None or self.permit is None:
             return
-        if self.permit.trial is not None:
+        permit, self.permit = self.permit, None
+        if permit.trial is not None:
             self.breaker.end_trial()
-        self.breaker.settle(self.permit, outcome, duration=duration, failure=failure)
+        self.breaker.settle(permit, outcome, duration=duration, failure=failure)
 
     def _held_back(self, error: Exception, delay_s: float) -> float | GiveUp:
         """A retry that the retry policy wants, unless something else speaks against it."""
@@ -131,7 +134,7 @@ class GuardedCall(Struct, eq=False):
 
         The function's own last error says more than a refusal, if the function was ever called.
         """
-        self.leave()
+        self.abandon()
         return self._last_error(str(error)) if isinstance(error, Refused) and self.failure is not None else None
 
     def out_of_time(self) -> Exception | None:
@@ -154,15 +157,22 @@ class GuardedCall(Struct, eq=False):
             self.holds_place = False
             self.policy.bulkhead.release()
 
+    def abandon(self) -> None:
+        """Give everything back that is still held: an interrupt may come between any two lines."""
+        self.leave()
+        self.dropped()
+
     def hand_over(self) -> Callable[[], None]:
         """Give the place away to a function that may outlive the call; it gives it back by calling what is returned."""
-        bulkhead, held = self.policy.bulkhead, [self.holds_place]
+        bulkhead = self.policy.bulkhead
+        held = [bulkhead.release] if bulkhead is not None and self.holds_place else []
         self.holds_place = False
 
         def give_back() -> None:
-            if held.pop() and bulkhead is not None:
-                bulkhead.release()
-            held.append(False)  # whoever calls it twice gives it back once
+            for _ in range(len(held)):  # whoever calls it twice, or from two threads, gives the place back once
+                with suppress(IndexError):
+                    release = held.pop()
+                    release()
 
         return give_back
 

@@ -53,8 +53,8 @@ def run(call: GuardedCall, fn: Callable[..., R], args: Any, kwargs: Any) -> R:
         return cast(R, fall_back(policy.fallback, error))
     finally:
         call.failure = None  # or else its error and the frames that it came through would keep each other alive
-        if call.holds_place:  # interrupted between the gates and the function
-            call.leave()
+        if call.holds_place or call.permit is not None:
+            call.abandon()
     if type(value) is CoroutineType:
         refuse_coroutine(value)
     return value
@@ -89,8 +89,8 @@ async def arun(call: GuardedCall, fn: Callable[..., Awaitable[R]], args: Any, kw
         return cast(R, await afall_back(policy.fallback, error))
     finally:
         call.failure = None
-        if call.holds_place:
-            call.leave()
+        if call.holds_place or call.permit is not None:
+            call.abandon()
 
 
 def _run_held(call: GuardedCall, fn: Callable[..., R], args: Any, kwargs: Any) -> R:

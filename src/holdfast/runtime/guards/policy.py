@@ -141,11 +141,14 @@ class Policy:
 
     def _classifier(self, classify: Classify, *, is_machine_time: bool) -> Classify:
         """The function that judges errors here, on this policy's clock."""
+        built_in: Classify = (
+            classify_error if is_machine_time else functools.partial(classify_error, now=self.clock.now)
+        )
         if classify is classify_error:
-            return classify if is_machine_time else functools.partial(classify_error, now=self.clock.now)
+            return built_in
         if isinstance(classify, Classifier):
             classify = classify.timed_by(self.clock.now)
-        return _careful(_function("classify", classify))
+        return _careful(_function("classify", classify), built_in)
 
     def __repr__(self) -> str:
         parts = ("retry", "breaker", "limiter", "bulkhead", "budget", "timeout")
@@ -171,7 +174,7 @@ def _checked(field: str, value: T, *classes: type[Any], or_else: str = "") -> T:
     raise ConfigError(f"{field}={value!r}: must be a {' or a '.join(one.__name__ for one in classes)}{or_else}")
 
 
-def _careful(classify: Classify) -> Classify:
+def _careful(classify: Classify, built_in: Classify) -> Classify:
     """The user's own classify; where it fails, the built-in one, since the call's error must not be lost over it."""
 
     def classify_carefully(error: BaseException, context: FailureContext | None) -> Failure:
@@ -182,7 +185,7 @@ def _careful(classify: Classify) -> Classify:
             _logger.error("classify %r returned %r, which is no Failure; it is passed over", classify, failure)
         except Exception:
             _logger.exception("classify %r raised; it is passed over", classify)
-        return classify_error(error, context)
+        return built_in(error, context)
 
     return classify_carefully
 

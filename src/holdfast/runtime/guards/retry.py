@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
-from holdfast.clock import chance
+from holdfast.clock import SystemClock, chance
 from holdfast.errors import ConfigError
 from holdfast.policy.backoff import Backoff, Jitter, Strategy
 from holdfast.policy.classify import classify
+from holdfast.policy.evidence import wait_of
+from holdfast.policy.foreign import quietly
 from holdfast.policy.retry import FailureKey, RetryPolicy
 from holdfast.ports import Clock
 from holdfast.runtime.guards.policy import Classify, Policy, RetryHook
@@ -66,7 +68,7 @@ def retry(
         raise ConfigError(f"retry({fn.__name__}): to choose what is retried, write retry(on={fn.__name__})")
     policy = Policy(
         retry=RetryPolicy(**settings),
-        classify=classify if on is None else _only(on),
+        classify=classify if on is None else _only(on, (clock or SystemClock()).now),
         on_retry=on_retry,
         clock=clock,
         rng=rng,
@@ -74,7 +76,7 @@ def retry(
     return policy if fn is None else policy(fn)
 
 
-def _only(on: On) -> Classify:
+def _only(on: On, now: Callable[[], float]) -> Classify:
     classes = on if isinstance(on, tuple) else (on,)
     is_chosen_by_class = bool(classes) and all(isinstance(one, type) and issubclass(one, Exception) for one in classes)
     if not is_chosen_by_class and (isinstance(on, type | tuple) or not callable(on)):
@@ -84,11 +86,13 @@ def _only(on: On) -> Classify:
         return isinstance(error, on) if isinstance(on, type | tuple) else bool(on(error))  # type: ignore[arg-type]
 
     def classify_by_choice(error: BaseException, context: FailureContext | None) -> Failure:
-        failure = classify(error, context)
+        failure = classify(error, context, now=now)
         is_chosen = matches(error)
         if failure.is_retriable == is_chosen:
             return failure
-        chosen = FailureType.TRANSIENT if is_chosen else FailureType.PERMANENT
-        return Failure(chosen, error=error, severity=failure.severity, retry_after=failure.retry_after)
+        if not is_chosen:
+            return Failure(FailureType.PERMANENT, error, failure.severity)
+        asked = quietly(wait_of, error, now) if failure.retry_after is None else failure.retry_after
+        return Failure(FailureType.TRANSIENT, error, failure.severity, asked)
 
     return classify_by_choice

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from holdfast.errors import TimeLimitExceeded
 from holdfast.ports import Clock
+from holdfast.runtime.guards.functions import name_of
 
 R = TypeVar("R")
 
@@ -19,7 +20,8 @@ def run_within(
     """Run a sync function for at most so long, on a thread of its own, with the caller's context variables.
 
     Python cannot stop a thread. At the limit the caller gets TimeLimitExceeded with `still_running`, while the function
-    goes on to its own end, its result dropped. `on_end` is called when the function has really ended, however late.
+    goes on to its own end, its result dropped. `on_end` is called when the function has really ended, however late; it
+    may be called twice.
     """
     ended = threading.Event()
     results: list[R] = []
@@ -34,11 +36,11 @@ def run_within(
             on_end()
             ended.set()
 
-    # A daemon, so that a function that never returns does not keep the program from ending.
-    thread = threading.Thread(target=copy_context().run, args=(run,), daemon=True, name=f"holdfast {fn!r:.80}")
-    deadline = clock.monotonic() + limit_s
     try:
-        thread.start()
+        deadline = clock.monotonic() + limit_s
+        context = copy_context()
+        # A daemon, so that a function that never returns does not keep the program from ending.
+        threading.Thread(target=context.run, args=(run,), daemon=True, name=f"holdfast {name_of(fn)}").start()
     except BaseException:
         on_end()
         raise

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import itertools
 import logging
 import threading
 from collections.abc import Callable
@@ -305,6 +307,110 @@ def test_it_closes_into_a_fresh_window(clock: ManualClock) -> None:
     assert breaker.state == "closed"  # the rate is unknown again
 
 
+def test_an_error_that_does_not_count_is_not_in_the_window_of_a_rate_either(clock: ManualClock) -> None:
+    breaker = CircuitBreaker(window=4, failure_rate=0.5, min_calls=2, clock=clock)
+    for _ in range(9):
+        breaker.record_failure(ValueError("my own mistake"))
+        breaker.acquire().release()
+    assert breaker.is_idle
+    breaker.record_failure()
+    breaker.record_failure(ValueError("my own mistake"))
+    assert breaker.state == "closed"  # one call of two, so the rate is not known yet
+    breaker.record_success()
+    assert breaker.state == "open"
+
+
+def test_what_opened_it_last_is_told_through_reopenings(clock: ManualClock) -> None:
+    def cause() -> str | None:
+        with pytest.raises(CircuitOpenError) as caught:
+            breaker.acquire()
+        return caught.value.cause
+
+    breaker = opened(clock)
+    causes = [cause()]
+    for error in (None, ConnectionError("still down"), None):
+        clock.advance(30.0)
+        assert breaker.can_execute()
+        breaker.record_failure(error)
+        causes.append(cause())
+    first, second = "ConnectionError: refused", "ConnectionError: still down"
+    assert causes == [first, first, second, second]
+    breaker.reset()
+    breaker.record_failure()
+    assert cause() is None  # that it opened earlier, and why, is over
+
+
+def test_a_success_that_opens_it_by_making_the_rate_known_is_not_told_as_the_cause(clock: ManualClock) -> None:
+    breaker = CircuitBreaker(window=10, failure_rate=0.5, min_calls=3, clock=clock)
+    breaker.record_failure(ConnectionError("first"))
+    breaker.record_failure(ConnectionError("last"))
+    assert breaker.state == "closed"
+    breaker.record_success()
+    with pytest.raises(CircuitOpenError, match="opened by ConnectionError: last"):
+        breaker.acquire()
+
+
+@pytest.mark.parametrize("settings", [{"failure_threshold": 1}, {"window": 4, "failure_rate": 0.5, "min_calls": 1}])
+def test_results_from_before_a_reset_change_nothing(settings: dict[str, Any], clock: ManualClock) -> None:
+    breaker = CircuitBreaker(clock=clock, **settings)
+    late = [breaker.acquire() for _ in range(2)]
+    breaker.reset()
+    late[0].failure(ConnectionError())
+    late[1].success()
+    assert breaker.state == "closed"
+    assert breaker.is_idle
+
+
+def test_a_late_success_does_not_reset_the_count_of_a_later_period(clock: ManualClock) -> None:
+    breaker = CircuitBreaker(failure_threshold=2, clock=clock)
+    late = breaker.acquire()
+    breaker.reset()
+    breaker.record_failure()
+    late.success()
+    breaker.record_failure()
+    assert breaker.state == "open"
+
+
+def test_a_trial_of_the_plain_trio_that_has_expired_is_not_taken_for_the_one_that_ended(clock: ManualClock) -> None:
+    breaker = opened(clock, half_open_max_calls=1, trial_timeout=5.0)
+    clock.advance(30.0)
+    assert breaker.can_execute()
+    clock.advance(5.0)
+    assert breaker.can_execute()
+    breaker.record_success()
+    assert breaker.state == "closed"
+
+
+async def test_a_success_that_ends_after_others_have_failed_resets_their_count(clock: ManualClock) -> None:
+    breaker = CircuitBreaker(failure_threshold=2, clock=clock)
+
+    def call() -> None:
+        breaker.record_failure()  # another call fails while this one runs
+
+    async def acall() -> None:
+        call()
+
+    for _ in range(3):
+        breaker.call(call)
+        await breaker.acall(acall)
+    assert breaker.state == "closed"
+
+
+def test_every_change_is_told_with_a_higher_period(clock: ManualClock) -> None:
+    told: list[BreakerChanged] = []
+    breaker = CircuitBreaker(failure_threshold=1, half_open_max_calls=1, clock=clock, on_change=told.append)
+    for _ in range(2):
+        breaker.record_failure()
+        clock.advance(30.0)
+        breaker.call(len, "")
+    for change in (breaker.force_open, breaker.reset, breaker.disable, breaker.reset):
+        change()
+    periods = [event.period for event in told]
+    assert len(periods) == 10
+    assert all(later > earlier for earlier, later in itertools.pairwise(periods))
+    assert periods[-1] == breaker.admit().period
+
+
 def test_by_hand(clock: ManualClock) -> None:
     breaker = CircuitBreaker("ledger", failure_threshold=1, clock=clock)
     breaker.force_open()
@@ -476,6 +582,69 @@ def test_a_breaker_with_calls_in_its_window_is_not_forgotten(clock: ManualClock)
     clock.advance(10.0)
     seen.append(breaker.is_idle)
     assert seen == [True, False, True]
+
+
+def test_a_breaker_that_has_counted_a_failure_is_not_as_good_as_new(clock: ManualClock) -> None:
+    breakers = CircuitBreakers(BreakerConfig(failure_threshold=2), max_keys=1, clock=clock)
+    breakers["ledger"].record_failure()
+    assert not breakers["ledger"].is_idle
+    for number in range(5):
+        breakers[f"visitor {number}"]
+    breakers["ledger"].record_failure()
+    assert breakers["ledger"].state == "open"
+
+
+def test_a_breaker_that_is_not_closed_is_not_as_good_as_new(clock: ManualClock) -> None:
+    for change in (CircuitBreaker.force_open, CircuitBreaker.disable):
+        breaker = CircuitBreaker(clock=clock)
+        change(breaker)
+        assert not breaker.is_idle
+
+
+def swept(clock: ManualClock) -> tuple[CircuitBreakers, CircuitBreaker]:
+    """Breakers, and the one of "ledger", which has been forgotten since it was asked for."""
+    breakers = CircuitBreakers(BreakerConfig(failure_threshold=1), max_keys=1, clock=clock)
+    ledger = breakers["ledger"]
+    for number in range(3):
+        breakers[f"visitor {number}"]
+    assert "ledger" not in breakers
+    return breakers, ledger
+
+
+def test_a_breaker_that_was_forgotten_during_a_call_counts_its_failure_and_is_found_again(clock: ManualClock) -> None:
+    breakers, ledger = swept(clock)
+    with pytest.raises(ConnectionError):
+        ledger.call(raising(ConnectionError("refused")))
+    del ledger
+    gc.collect()
+    assert "ledger" in breakers
+    assert breakers["ledger"].state == "open"
+
+
+def test_a_call_that_fails_while_its_breaker_is_forgotten_opens_it(clock: ManualClock) -> None:
+    breakers = CircuitBreakers(BreakerConfig(failure_threshold=1), max_keys=1, clock=clock)
+
+    @Policy(breaker=breakers, key=lambda key: key, clock=clock)
+    def call(key: str) -> None:
+        for number in range(3):
+            breakers[f"visitor {number}"]
+        assert key not in breakers
+        raise ConnectionError("refused")
+
+    with pytest.raises(ConnectionError):
+        call("ledger")
+    assert breakers["ledger"].state == "open"
+
+
+def test_an_operators_handle_on_a_forgotten_breaker_still_holds_what_the_key_gives(clock: ManualClock) -> None:
+    breakers, ledger = swept(clock)
+    ledger.force_open()
+    assert breakers["ledger"] is ledger
+    breakers, ledger = swept(clock)
+    assert breakers["ledger"] is ledger
+    ledger.force_open()
+    with pytest.raises(CircuitOpenError):
+        breakers["ledger"].acquire()
 
 
 def test_state_compares_as_text_and_as_a_member() -> None:

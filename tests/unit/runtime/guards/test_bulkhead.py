@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -144,6 +145,63 @@ def test_a_waiter_whose_event_loop_is_gone_does_not_take_the_place_with_it() -> 
 
 async def _turn() -> None:
     await asyncio.sleep(0)  # noqa: TID251 - lets the others run; no time passes
+
+
+class Interrupting(ManualClock):
+    """A clock whose waits end with Ctrl-C, before or after what was waited for has come."""
+
+    def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        super().__init__()
+        self.meanwhile = meanwhile
+
+    def wait(self, event: threading.Event, seconds: float | None) -> bool:
+        self.meanwhile()
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_wait_of_a_thread_leaves_the_queue() -> None:
+    bulkhead = Bulkhead(1, max_wait=None, clock=Interrupting())
+    bulkhead.acquire()
+    with pytest.raises(KeyboardInterrupt):
+        bulkhead.acquire()
+    assert not bulkhead._queue
+    bulkhead.release()
+    assert bulkhead.in_use == 0
+
+
+def test_a_place_granted_to_a_thread_in_the_moment_of_its_interrupt_is_given_back() -> None:
+    clock = Interrupting()
+    bulkhead = Bulkhead(1, max_wait=None, clock=clock)
+    clock.meanwhile = bulkhead.release
+    bulkhead.acquire()
+    with pytest.raises(KeyboardInterrupt):
+        bulkhead.acquire()
+    assert bulkhead.in_use == 0
+
+
+def test_a_place_granted_to_a_thread_in_the_moment_its_time_is_over_is_its_own() -> None:
+    class JustInTime(ManualClock):
+        def wait(self, event: threading.Event, seconds: float | None) -> bool:
+            assert not event.is_set()
+            bulkhead.release()
+            return False  # as an Event may say that was set right after its time was over
+
+    bulkhead = Bulkhead(1, max_wait=5.0, clock=JustInTime())
+    bulkhead.acquire()
+    bulkhead.acquire()
+    assert bulkhead.in_use == 1
+
+
+async def test_a_place_granted_to_a_coroutine_in_the_moment_its_time_is_over_is_its_own() -> None:
+    clock = ManualClock()
+    bulkhead = Bulkhead(1, max_wait=5.0, clock=clock)
+    bulkhead.acquire()
+    waiting = asyncio.create_task(bulkhead.aacquire())
+    await asyncio.sleep(0)  # noqa: TID251 - lets it begin to wait
+    clock.advance(5.0)
+    bulkhead.release()
+    await waiting
+    assert bulkhead.in_use == 1
 
 
 def test_never_more_than_allowed_at_once_over_many_threads() -> None:

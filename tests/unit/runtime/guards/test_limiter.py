@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,150 @@ async def test_a_cancelled_wait_leaves_its_place_to_the_others() -> None:
         await waiting
     clock.advance(10.0)
     assert limiter.allow()
+
+
+async def turns(clock: ManualClock, seconds: float = 0.0) -> None:
+    """Move the clock, and let everybody run until nothing more happens."""
+    clock.advance(seconds)
+    for _ in range(20):
+        await asyncio.sleep(0)  # noqa: TID251 - lets the others run; no time passes
+
+
+async def test_a_newcomer_does_not_overtake_those_who_wait() -> None:
+    clock = ManualClock(auto=False)
+    limiter = RateLimiter(1, 10.0, clock=clock)
+    limiter.acquire()
+    waiting = asyncio.create_task(limiter.aacquire())
+    await turns(clock)
+    clock.advance(10.0)  # there is room now, and the one who waited for it has not woken up yet
+    assert not limiter.allow()
+    await waiting
+    assert not limiter.allow()
+    clock.advance(10.0)
+    assert limiter.allow()
+
+
+async def test_one_who_was_let_into_the_queue_is_not_refused_when_those_ahead_oversleep() -> None:
+    clock = ManualClock(auto=False)
+    limiter = RateLimiter(1, 10.0, max_wait=20.0, clock=clock)
+    started: list[tuple[str, float]] = []
+
+    async def call(name: str) -> None:
+        await limiter.aacquire()
+        started.append((name, clock.monotonic()))
+
+    calls = [asyncio.create_task(call(name)) for name in ("first", "ahead", "behind")]
+    await turns(clock)
+    with pytest.raises(RateLimitExceeded) as caught:
+        await limiter.aacquire()
+    assert caught.value.retry_after == 30.0
+    await turns(clock, 20.0)  # "ahead" was to wake up after 10
+    assert started == [("first", 0.0), ("ahead", 20.0)]
+    await turns(clock, 10.0)
+    await asyncio.gather(*calls)
+    assert started[-1] == ("behind", 30.0)
+
+
+def test_one_who_wakes_up_before_those_ahead_leaves_the_start_to_them(clock: ManualClock) -> None:
+    limiter = RateLimiter(1, 10.0, clock=clock)
+    limiter.acquire()
+    ahead, behind = limiter._waits(""), limiter._waits("")
+    assert [next(ahead), next(behind)] == [10.0, 20.0]
+    clock.advance(20.0)
+    assert next(behind) == 10.0
+    assert list(ahead) == []
+    assert next(behind) == 10.0
+    clock.advance(10.0)
+    assert list(behind) == []
+
+
+async def test_one_who_is_refused_leaves_the_queue() -> None:
+    clock = ManualClock()
+    limiter = RateLimiter(1, 10.0, max_wait=5.0, clock=clock)
+    limiter.acquire()
+    for _ in range(3):
+        with pytest.raises(RateLimitExceeded) as caught:
+            limiter.acquire()
+        assert caught.value.retry_after == 10.0
+    assert limiter._buckets[""].queue == []
+
+
+async def test_a_cancelled_wait_moves_those_behind_it_forward() -> None:
+    clock = ManualClock(auto=False)
+    limiter = RateLimiter(1, 10.0, clock=clock)
+    limiter.acquire()
+    cancelled = asyncio.create_task(limiter.aacquire())
+    await turns(clock)
+    behind = asyncio.create_task(limiter.aacquire())
+    await turns(clock)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    assert limiter._buckets[""].queue == [1]
+    await turns(clock, 10.0)
+    newcomer = asyncio.create_task(limiter.aacquire())
+    await turns(clock, 10.0)
+    assert behind.done()
+    assert not newcomer.done()
+    await turns(clock, 10.0)
+    await newcomer
+
+
+async def test_many_who_wait_start_in_the_order_they_came_and_never_too_many() -> None:
+    clock = ManualClock(auto=False)
+    limiter = RateLimiter(3, 10.0, clock=clock)
+    started: list[tuple[int, float]] = []
+
+    async def call(number: int) -> None:
+        await limiter.aacquire()
+        started.append((number, clock.monotonic()))
+
+    calls = [asyncio.create_task(call(number)) for number in range(40)]
+    await turns(clock)
+    refused = []
+    for _ in range(13):
+        refused.append(limiter.allow())
+        await turns(clock, 10.0)
+    await asyncio.gather(*calls)
+    assert started == [(number, 10.0 * (number // 3)) for number in range(40)]
+    assert sorted(clock.sleeps) == [10.0 * (number // 3) for number in range(3, 40)]  # nobody woke up in vain
+    assert not any(refused)
+
+
+async def test_a_key_with_somebody_waiting_is_not_forgotten() -> None:
+    clock = ManualClock(auto=False)
+    limiter = RateLimiter(1, 10.0, clock=clock)
+    limiter.acquire("ann")
+    waiting = asyncio.create_task(limiter.aacquire("ann"))
+    await turns(clock)
+    limiter._buckets._sweep_at = 1
+    clock.advance(10.0)  # the start that was remembered is forgotten, and the one who waits has not woken up yet
+    limiter.allow("bob")
+    await waiting
+    assert not limiter.allow("ann")
+
+
+def test_nobody_stands_in_the_queue_of_a_key_that_has_just_been_forgotten(clock: ManualClock) -> None:
+    limiter = RateLimiter(1, 60.0, clock=clock)
+    limiter.allow("ann")
+    clock.advance(60.0)
+    old = limiter._buckets["ann"]
+    assert limiter._retire(old)
+
+    class SeenBefore(dict[str, Any]):
+        """What a thread sees that looked before the sweep ended: the old bucket, once."""
+
+        def get(self, key: str, default: Any = None) -> Any:
+            return seen.pop() if seen else super().get(key, default)
+
+    seen = [old]
+    limiter._buckets.things = SeenBefore()
+    bucket, ticket, wait = limiter._join("ann")
+    assert bucket is limiter._buckets["ann"]
+    assert bucket is not old
+    assert (ticket, wait) == (0, 0.0)
+    assert not old.starts.entries
+    assert not old.queue
 
 
 def test_each_key_has_its_own_limit_and_idle_keys_are_forgotten(clock: ManualClock) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import logging
+import math
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
@@ -18,6 +20,7 @@ from holdfast import (
     CircuitBreaker,
     CircuitBreakers,
     CircuitOpenError,
+    Classifier,
     ConfigError,
     Failure,
     FailureContext,
@@ -32,6 +35,7 @@ from holdfast import (
     Transient,
     classify,
 )
+from holdfast.runtime.guards import drivers
 from holdfast.testing import ManualClock, no_wait, policies_off
 
 pytestmark = pytest.mark.anyio
@@ -164,8 +168,8 @@ async def test_run_time_counts_towards_the_total_time(drive: Drive, clock: Manua
 
     flaky = Flaky(99, slow_error)
     with pytest.raises(ConnectionError):
-        await drive(Policy(retry=RetryPolicy(jitter=False, total_timeout=12.0), clock=clock), flaky)(1)
-    assert clock.sleeps == [1.0, 3.0]  # 4 + 1 + 4 + 3 = 12; the third failure is at 16
+        await drive(Policy(retry=RetryPolicy(jitter=False, total_timeout=24.0), clock=clock), flaky)(1)
+    assert clock.sleeps == [1.0, 3.0]  # the third failure is at 4 + 1 + 4 + 3 + 4 = 16, and a wait of 9 would end at 25
     assert flaky.calls == 3
 
 
@@ -521,6 +525,192 @@ async def test_an_error_that_is_raised_again_and_again_keeps_only_the_latest_not
     assert error.__notes__ == ["the user's own", *["holdfast: gave up after 1 attempt in 0 s: retries used up"] * 5]
 
 
+@every_form
+async def test_hooks_are_told_also_when_there_is_nothing_to_wait_for(drive: Drive, clock: ManualClock) -> None:
+    told: list[float] = []
+    policy = Policy(
+        retry=RetryPolicy(strategy="immediate"), on_retry=lambda event: told.append(event.delay_s), clock=clock
+    )
+    await drive(policy, Flaky(2))(1)
+    assert told == [0.0, 0.0]
+
+
+@every_form
+async def test_time_that_hooks_take_counts_towards_the_total_time(drive: Drive, clock: ManualClock) -> None:
+    def slow_error() -> BaseException:
+        clock.advance(2.0)
+        return ConnectionError("slow")
+
+    retry = RetryPolicy(jitter=False, total_timeout=17.0)
+    policy = Policy(retry=retry, on_retry=lambda event: clock.advance(10.0), clock=clock)
+    with pytest.raises(ConnectionError) as caught:
+        await drive(policy, Flaky(99, slow_error))(1)
+    assert clock.sleeps == [1.0]  # the second failure is at 2 + 10 + 1 + 2, and a wait of 3 would end at 18
+    assert caught.value.__notes__ == ["holdfast: gave up after 2 attempts in 15 s: total time over"]
+
+
+@every_form
+async def test_after_hooks_that_took_too_long_the_call_gives_up_before_the_wait(
+    drive: Drive, clock: ManualClock
+) -> None:
+    flaky = Flaky(99)
+    retry = RetryPolicy(jitter=False, total_timeout=10.5)
+    with pytest.raises(ConnectionError) as caught:
+        await drive(Policy(retry=retry, on_retry=lambda event: clock.advance(10.0), clock=clock), flaky)(1)
+    assert clock.sleeps == []
+    assert flaky.calls == 1
+    assert caught.value.__notes__ == ["holdfast: gave up after 1 attempt in 10 s: total time over"]
+
+
+@every_form
+async def test_hooks_that_end_just_in_time_do_not_end_the_call(drive: Drive, clock: ManualClock) -> None:
+    retry = RetryPolicy(jitter=False, total_timeout=11.0)
+    policy = Policy(retry=retry, on_retry=lambda event: clock.advance(10.0), clock=clock)
+    assert await drive(policy, Flaky(1))(3) == 3
+
+
+@every_form
+async def test_an_open_breaker_refuses_before_anything_else_is_asked(drive: Drive, clock: ManualClock) -> None:
+    breaker = CircuitBreaker(clock=clock)
+    breaker.force_open()
+    limiter = RateLimiter(1, 60.0, max_wait=0.0, clock=clock)
+    limiter.acquire()
+    full = Bulkhead(1)
+    full.acquire()
+    for policy in (Policy(breaker=breaker, limiter=limiter), Policy(breaker=breaker, bulkhead=full)):
+        with pytest.raises(CircuitOpenError):
+            await drive(policy, Flaky(0))(1)
+
+
+@every_form
+async def test_an_interrupt_while_waiting_for_the_limiter_gives_the_place_back(drive: Drive) -> None:
+    class Interrupted(ManualClock):
+        def sleep(self, seconds: float) -> None:
+            raise KeyboardInterrupt
+
+        async def asleep(self, seconds: float) -> None:
+            raise KeyboardInterrupt
+
+    clock = Interrupted()
+    bulkhead = Bulkhead(2)
+    limiter = RateLimiter(1, 60.0, clock=clock)
+    limiter.acquire()
+    with bulkhead:
+        with pytest.raises(KeyboardInterrupt):
+            await drive(Policy(bulkhead=bulkhead, limiter=limiter, clock=clock), Flaky(0))(1)
+        assert bulkhead.in_use == 1
+    assert limiter._buckets[""].queue == []
+
+
+@pytest.mark.parametrize("drive", [drive_async, drive_acall, drive_aloop])
+async def test_a_cancellation_while_waiting_for_the_limiter_gives_the_place_back(drive: Drive) -> None:
+    clock = ManualClock(auto=False)
+    bulkhead = Bulkhead(2)
+    limiter = RateLimiter(1, 60.0, clock=clock)
+    limiter.acquire()
+    with bulkhead:
+        guarded = drive(Policy(bulkhead=bulkhead, limiter=limiter, clock=clock), Flaky(0))
+        waiting = asyncio.ensure_future(guarded(1))
+        while not clock.sleeps:
+            await asyncio.sleep(0)  # noqa: TID251 - lets it begin to wait
+        assert bulkhead.in_use == 2
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert bulkhead.in_use == 1
+    assert limiter._buckets[""].queue == []
+
+
+@every_form
+async def test_an_interrupt_while_the_gates_are_passed_gives_the_place_back(drive: Drive, clock: ManualClock) -> None:
+    bulkhead = Bulkhead(2)
+    policy = Policy(bulkhead=bulkhead, clock=clock)
+    flaky = Flaky(0)
+
+    def interrupted() -> float:
+        if bulkhead.in_use == 2:
+            raise KeyboardInterrupt
+        return 0.0
+
+    policy.monotonic = interrupted
+    with bulkhead:
+        with pytest.raises(KeyboardInterrupt):
+            await drive(policy, flaky)(1)
+        assert bulkhead.in_use == 1
+    assert flaky.calls == 0
+
+
+@every_function_form
+async def test_an_interrupt_between_the_gates_and_the_function_gives_place_and_trial_back(
+    drive: Drive, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    bulkhead = Bulkhead(2)
+    breaker = CircuitBreaker(failure_threshold=1, half_open_max_calls=1, clock=clock)
+    breaker.record_failure()
+    clock.advance(30.0)
+    guarded = drive(Policy(bulkhead=bulkhead, breaker=breaker, clock=clock), Flaky(0))
+    with bulkhead, monkeypatch.context() as patch:
+        patch.setattr(drivers, "_run_held", interrupted)
+        patch.setattr(drivers, "_arun_held", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            await guarded(1)
+        assert bulkhead.in_use == 1
+    assert breaker.state == "half_open"
+    assert await guarded(1) == 1
+    assert breaker.state == "closed"
+
+
+@every_form
+async def test_a_cancelled_call_is_neither_a_success_of_its_breaker_nor_of_its_budget(
+    drive: Drive, clock: ManualClock
+) -> None:
+    breaker = CircuitBreaker(failure_threshold=1, half_open_max_calls=1, clock=clock)
+    breaker.record_failure()
+    clock.advance(30.0)
+    budget = RetryBudget(0.5)
+    budget.spend()
+    with pytest.raises(KeyboardInterrupt):
+        await drive(Policy(breaker=breaker, budget=budget, clock=clock), Flaky(1, KeyboardInterrupt))(1)
+    assert breaker.state == "half_open"
+    assert breaker.can_execute()
+    assert budget.tokens == 9.0
+
+
+@every_form
+@pytest.mark.parametrize("kind", ["default", "Classifier", "with its own clock"])
+async def test_a_wait_until_an_instant_is_measured_on_the_policys_clock(
+    drive: Drive, kind: str, clock: ManualClock
+) -> None:
+    chosen: dict[str, Any] = {
+        "default": {},
+        "Classifier": {"classify": Classifier()},
+        "with its own clock": {"classify": Classifier(now=lambda: clock.now() + 10.0)},
+    }[kind]
+    in_17_s = "Sun, 09 Sep 2001 01:46:57 GMT"  # the clock starts a thousand million seconds after 1970
+    await drive(Policy(retry=STEADY, clock=clock, **chosen), Flaky(1, lambda: Transient("busy", retry_after=in_17_s)))(
+        1
+    )
+    assert clock.sleeps == [7.0 if kind == "with its own clock" else 17.0]
+
+
+@every_form
+@pytest.mark.parametrize(
+    ("asked", "waited"), [(math.nan, 1.0), (math.inf, 1.0), (-math.inf, 1.0), (-5.0, None), (1e12, 86_400.0)]
+)
+async def test_a_wait_from_the_users_own_classifier_is_kept_within_a_day(
+    drive: Drive, asked: float, waited: float | None, clock: ManualClock
+) -> None:
+    def own(error: BaseException, context: FailureContext | None) -> Failure:
+        return Failure(FailureType.TRANSIENT, error=error, retry_after=asked)
+
+    policy = Policy(retry=RetryPolicy(jitter=False, total_timeout=None), classify=own, clock=clock)
+    assert await drive(policy, Flaky(1))(3) == 3
+    assert clock.sleeps == ([] if waited is None else [waited])
+
+
 def test_arguments_may_have_any_name(clock: ManualClock) -> None:
     def odd(**kwargs: int) -> dict[str, int]:
         return kwargs
@@ -692,6 +882,20 @@ def test_a_success_that_ends_after_others_have_failed_resets_their_count(clock: 
     assert breaker.state == "closed"
 
 
+async def test_a_success_of_an_async_function_that_ends_after_others_have_failed_resets_their_count(
+    clock: ManualClock,
+) -> None:
+    breaker = CircuitBreaker(failure_threshold=2, clock=clock)
+
+    @Policy(breaker=breaker, clock=clock)
+    async def call() -> None:
+        breaker.record_failure()  # another call fails while this one runs
+
+    await call()
+    await call()
+    assert breaker.state == "closed"
+
+
 def test_a_success_that_ends_after_the_breaker_opened_changes_nothing(clock: ManualClock) -> None:
     breaker = CircuitBreaker(failure_threshold=1, clock=clock)
 
@@ -802,6 +1006,29 @@ def test_a_rate_in_words_is_a_limiter(clock: ManualClock) -> None:
     for _ in range(3):
         policy.call(len, "x")
     assert clock.sleeps == [60.0]
+
+
+def test_nested_switches_put_back_what_they_found(clock: ManualClock) -> None:
+    def waits_and_calls() -> tuple[int, int]:
+        flaky, before = Flaky(1), len(clock.sleeps)
+        with contextlib.suppress(ConnectionError):
+            Policy(retry=STEADY, clock=clock).call(flaky)
+        return len(clock.sleeps) - before, flaky.calls
+
+    with no_wait():
+        with no_wait():
+            assert waits_and_calls() == (0, 2)
+        assert waits_and_calls() == (0, 2)
+    assert waits_and_calls() == (1, 2)
+    with policies_off():
+        with policies_off():
+            assert waits_and_calls() == (0, 1)
+        assert waits_and_calls() == (0, 1)
+    assert waits_and_calls() == (1, 2)
+    for switch in (no_wait, policies_off):
+        with pytest.raises(ZeroDivisionError), switch():
+            raise ZeroDivisionError
+        assert waits_and_calls() == (1, 2)
 
 
 def test_classify_is_the_default(clock: ManualClock) -> None:

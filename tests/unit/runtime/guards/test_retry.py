@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, FailureType, Policy, RateLimited, RetryScheduled, retry
+from holdfast import (
+    ConfigError,
+    FailureType,
+    Permanent,
+    Policy,
+    RateLimited,
+    RetryPolicy,
+    RetryScheduled,
+    Transient,
+    classify,
+    retry,
+)
 from holdfast.runtime.guards.retry import RetrySettings
 from holdfast.testing import ManualClock
 
@@ -63,6 +74,13 @@ def test_a_chosen_error_keeps_its_type_and_its_wait_if_it_is_retriable(clock: Ma
     assert clock.sleeps == [7.0]
 
 
+def test_a_chosen_error_that_would_not_be_retried_keeps_its_wait(clock: ManualClock) -> None:
+    group = ExceptionGroup("both", [Permanent("no such order"), RateLimited("slow down", retry_after=7.0)])
+    assert classify(group).type is FailureType.PERMANENT
+    assert retry(on=ExceptionGroup, clock=clock)(Shaky(group))() == "done"
+    assert clock.sleeps == [7.0]
+
+
 @pytest.mark.parametrize("on", [(), 3, "ValueError", (ValueError, 3), int, [ValueError], KeyboardInterrupt])
 def test_what_cannot_be_chosen_is_refused(on: Any) -> None:
     with pytest.raises(ConfigError, match="must be a class of Exception, a tuple of them, or a function from error"):
@@ -84,3 +102,18 @@ def test_the_typed_settings_are_those_of_the_retry_policy() -> None:
     assert isinstance(policy, Policy)
     assert policy.retry is not None
     assert set(policy.retry.__struct_fields__) == RetrySettings.__optional_keys__
+
+
+IN_17_SECONDS = "Sun, 09 Sep 2001 01:46:57 GMT"  # on a ManualClock that has not moved
+
+
+def test_an_instant_to_wait_for_is_measured_on_the_clock_that_was_given(clock: ManualClock) -> None:
+    retry(on=Transient, clock=clock)(Shaky(Transient("busy", retry_after=IN_17_SECONDS)))()
+    broken: Any = lambda error, context: 1 / 0  # noqa: E731
+    Policy(retry=RetryPolicy(), classify=broken, clock=clock).call(Shaky(Transient(retry_after="17")))
+    assert clock.sleeps == [17.0, 17.0]
+
+
+def test_a_chosen_error_that_says_it_is_permanent_keeps_the_wait_it_asks_for(clock: ManualClock) -> None:
+    retry(on=Permanent, clock=clock)(Shaky(Permanent("not now", retry_after=7.0)))()
+    assert clock.sleeps == [7.0]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -91,6 +94,78 @@ def test_a_sync_function_within_its_limit_returns_raises_and_sees_its_context(cl
     assert policy.call(who.get) == "ann"
     with pytest.raises(ZeroDivisionError):
         policy.call(lambda: 1 / 0)
+
+
+def test_a_thread_that_cannot_be_started_gives_its_place_back_once(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    bulkhead = Bulkhead(2)
+    with bulkhead:
+        monkeypatch.setattr(threading.Thread, "start", cannot)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            Policy(bulkhead=bulkhead, timeout=LIMIT, clock=clock).call(len, "abc")
+        assert bulkhead.in_use == 1
+
+
+def test_a_thread_whose_start_is_interrupted_after_it_began_gives_its_place_back_once(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        thread.join(30)
+        raise KeyboardInterrupt
+
+    start = threading.Thread.start
+    bulkhead = Bulkhead(2)
+    with bulkhead:
+        monkeypatch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Policy(bulkhead=bulkhead, timeout=LIMIT, clock=clock).call(len, "abc")
+        assert bulkhead.in_use == 1
+
+
+def test_a_function_that_ends_after_an_interrupted_wait_gives_its_place_back_when_it_ends() -> None:
+    class Interrupted(ManualClock):
+        def wait(self, event: threading.Event, seconds: float | None) -> bool:
+            raise KeyboardInterrupt
+
+    clock = Interrupted()
+    stuck = Stuck(clock)
+    bulkhead = Bulkhead(1)
+    with pytest.raises(KeyboardInterrupt):
+        Policy(bulkhead=bulkhead, timeout=LIMIT, clock=clock).call(stuck)
+    assert bulkhead.in_use == 1
+    stuck.let_go.set()
+    assert stuck.ended.wait(30)
+    while bulkhead.in_use:
+        pass
+
+
+def test_an_error_of_a_function_with_a_limit_is_kept_alive_by_nothing(clock: ManualClock) -> None:
+    class Held(ConnectionError):
+        pass
+
+    dead: list[weakref.ref[BaseException]] = []
+
+    def fail() -> None:
+        error = Held("refused")
+        dead.append(weakref.ref(error))
+        try:
+            raise error
+        finally:
+            del error
+
+    gc.collect()
+    gc.disable()
+    try:
+        with contextlib.suppress(Held):
+            Policy(timeout=LIMIT, clock=clock).call(fail)
+        assert [ref() for ref in dead] == [None]
+    finally:
+        gc.enable()
 
 
 def test_the_shorter_of_two_limits_holds() -> None:
