@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,7 +21,20 @@ def half_open(clock: ManualClock) -> CircuitBreaker:
     return breaker
 
 
-def test_a_trial_is_given_back_when_the_attempt_is_interrupted_before_it_begins(clock: ManualClock) -> None:
+def one_call(policy: Policy) -> None:
+    policy.call(len, "")
+
+
+def one_block(policy: Policy) -> None:
+    for attempt in policy.attempts():
+        with attempt:
+            pass
+
+
+@pytest.mark.parametrize("run", [one_call, one_block])
+def test_a_trial_is_given_back_when_the_attempt_is_interrupted_before_it_begins(
+    run: Callable[[Policy], None], clock: ManualClock
+) -> None:
     breaker = half_open(clock)
     policy = Policy(breaker=breaker, bulkhead=Bulkhead(1), clock=clock)
     plain = policy.monotonic
@@ -32,10 +46,10 @@ def test_a_trial_is_given_back_when_the_attempt_is_interrupted_before_it_begins(
 
     policy.monotonic = interrupted
     with pytest.raises(KeyboardInterrupt):
-        policy.call(len, "")
+        run(policy)
     policy.monotonic = plain
     assert breaker not in _IN_TRIAL.get()
-    assert policy.call(len, "") == 0
+    run(policy)
     assert breaker.state == "closed"
 
 
