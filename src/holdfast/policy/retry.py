@@ -68,8 +68,7 @@ class RetryPolicy(Backoff, frozen=True, kw_only=True):
         """Seconds to wait before the n-th retry, n from 1. What the other side asked for wins over our own backoff."""
         backoff: Backoff = self
         if failure is not None:
-            asked = bounded(failure.retry_after)
-            if asked is not None:
+            if failure.retry_after is not None and (asked := bounded(failure.retry_after)) is not None:
                 return asked
             if self.per_failure or failure.type is _RATE_LIMITED:
                 backoff = self.backoff_for(failure)
