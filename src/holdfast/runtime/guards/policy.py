@@ -181,7 +181,9 @@ def _careful(classify: Classify, built_in: Classify) -> Classify:
         try:
             failure: object = classify(error, context)
             if isinstance(failure, Failure):
-                return failure
+                if failure.error is error:
+                    return failure
+                return Failure(failure.type, error, failure.severity, failure.retry_after)  # about another, or none
             _logger.error("classify %r returned %r, which is no Failure; it is passed over", classify, failure)
         except Exception:
             _logger.exception("classify %r raised; it is passed over", classify)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-from holdfast import RateLimiter
 from holdfast.runtime.guards.keyed import Keyed
-from holdfast.testing import ManualClock
 
 
 def test_a_thing_is_made_once_however_many_threads_ask_for_it_first() -> None:
@@ -32,23 +29,3 @@ def test_when_most_are_in_use_a_sweep_is_not_paid_for_by_every_new_key() -> None
         keyed[str(number)]
     assert len(keyed) == 1000
     assert asked < 2000
-
-
-def test_a_start_is_never_taken_from_a_bucket_that_has_just_been_forgotten(clock: ManualClock) -> None:
-    limiter = RateLimiter(1, 60.0, clock=clock)
-    limiter.allow("ann")
-    clock.advance(60.0)
-    old = limiter._buckets["ann"]
-    assert limiter._retire(old)
-
-    class SeenBefore(dict[str, Any]):
-        """What a thread sees that looked before the sweep ended: the old bucket, once."""
-
-        def get(self, key: str, default: Any = None) -> Any:
-            return seen.pop() if seen else super().get(key, default)
-
-    seen = [old]
-    limiter._buckets.things = SeenBefore()
-    assert limiter.allow("ann")
-    assert not limiter.allow("ann")
-    assert not old.starts.entries

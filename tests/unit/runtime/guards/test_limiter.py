@@ -196,7 +196,8 @@ async def test_a_key_with_somebody_waiting_is_not_forgotten() -> None:
     assert not limiter.allow("ann")
 
 
-def test_nobody_stands_in_the_queue_of_a_key_that_has_just_been_forgotten(clock: ManualClock) -> None:
+def seen_before_it_was_forgotten(clock: ManualClock) -> tuple[RateLimiter, Any]:
+    """A limiter as a thread sees it that looked just before a sweep ended, and the bucket that was forgotten."""
     limiter = RateLimiter(1, 60.0, clock=clock)
     limiter.allow("ann")
     clock.advance(60.0)
@@ -204,13 +205,25 @@ def test_nobody_stands_in_the_queue_of_a_key_that_has_just_been_forgotten(clock:
     assert limiter._retire(old)
 
     class SeenBefore(dict[str, Any]):
-        """What a thread sees that looked before the sweep ended: the old bucket, once."""
+        """The old bucket, once."""
 
         def get(self, key: str, default: Any = None) -> Any:
             return seen.pop() if seen else super().get(key, default)
 
     seen = [old]
     limiter._buckets.things = SeenBefore()
+    return limiter, old
+
+
+def test_a_start_is_never_taken_from_a_bucket_that_has_just_been_forgotten(clock: ManualClock) -> None:
+    limiter, old = seen_before_it_was_forgotten(clock)
+    assert limiter.allow("ann")
+    assert not limiter.allow("ann")
+    assert not old.starts.entries
+
+
+def test_nobody_stands_in_the_queue_of_a_key_that_has_just_been_forgotten(clock: ManualClock) -> None:
+    limiter, old = seen_before_it_was_forgotten(clock)
     bucket, ticket, wait = limiter._join("ann")
     assert bucket is limiter._buckets["ann"]
     assert bucket is not old

@@ -32,6 +32,7 @@ from holdfast import (
     RetryBudget,
     RetryPolicy,
     RetryScheduled,
+    Severity,
     Transient,
     classify,
 )
@@ -751,6 +752,27 @@ async def test_a_classifier_that_returns_no_failure_is_logged_and_passed_over(
     with caplog.at_level(logging.ERROR, "holdfast"):
         assert await drive(policy, Flaky(1))(3) == 3
     assert "which is no Failure" in caplog.text
+
+
+@every_form
+@pytest.mark.parametrize("kept", [None, KeyError("the cause")])
+async def test_a_classifier_that_does_not_keep_the_error_does_not_lose_it(
+    drive: Drive, kept: Exception | None, clock: ManualClock
+) -> None:
+    told: list[RetryScheduled] = []
+    breaker = CircuitBreaker("ledger", clock=clock)
+    policy = Policy(
+        retry=STEADY,
+        breaker=breaker,
+        classify=lambda error, context: Failure(FailureType.TRANSIENT, kept, Severity.CRITICAL, retry_after=7.0),
+        on_retry=[told.append, lambda event: breaker.force_open()],
+        clock=clock,
+    )
+    with pytest.raises(ConnectionError, match="refused"):
+        await drive(policy, Flaky(9))(1)
+    failure = told[0].failure
+    assert (failure.error_name, failure.message) == ("ConnectionError", "refused")
+    assert (failure.type, failure.severity, failure.retry_after) == (FailureType.TRANSIENT, Severity.CRITICAL, 7.0)
 
 
 @every_form
