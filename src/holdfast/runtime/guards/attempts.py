@@ -29,7 +29,7 @@ class Attempts:
     def __iter__(self) -> Attempts:
         if self._call.policy.timeout is not None:
             raise ConfigError("timeout: a block of sync code cannot be interrupted; guard a function, or use async for")
-        self._call.policy.refuse_async_parts("a `for` loop")
+        self._call.policy.refuse_async_parts()
         return self._anew()
 
     def __next__(self) -> Attempt:

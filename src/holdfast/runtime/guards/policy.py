@@ -110,13 +110,13 @@ class Policy:
         if is_async(fn):
             guarded = wrap_async(self, cast(Callable[P, Awaitable[Any]], fn), name_of(fn))
             return cast(Callable[P, R], functools.wraps(fn)(guarded))
-        self.refuse_async_parts(f"the sync function {name_of(fn)}")
+        self.refuse_async_parts(fn)
         return functools.wraps(fn)(wrap_sync(self, fn, name_of(fn)))
 
     def call(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a sync function under this policy."""
         refuse_unguardable(fn)
-        self.refuse_async_parts(f"the sync function {name_of(fn)}")
+        self.refuse_async_parts(fn)
         return run(self.begin(name_of(fn), args, kwargs), fn, args, kwargs)
 
     async def acall(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -162,9 +162,10 @@ class Policy:
         context = FailureContext(name, breaker.name if breaker else None)
         return GuardedCall(self, context, breaker, key="" if key is None else key, began_at=self.monotonic())
 
-    def refuse_async_parts(self, where: str) -> None:
-        """Refuse hooks and a fallback that nobody could await there."""
+    def refuse_async_parts(self, fn: Callable[..., Any] | None = None) -> None:
+        """Refuse hooks and a fallback that nobody could await in this sync function, or in a `for` loop."""
         if self._async_part is not None:
+            where = "a `for` loop" if fn is None else f"the sync function {name_of(fn)}"
             raise ConfigError(f"{self._async_part!r} is async, and cannot be awaited in {where}")
 
 
