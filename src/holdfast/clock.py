@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import os
 import random
 import threading
 import time
@@ -16,6 +17,44 @@ if TYPE_CHECKING:
 
 chance: Rng = random.random
 """The machine's chance."""
+
+
+def new_token() -> bytes:
+    """16 bytes that nobody can guess."""
+    return os.urandom(16)
+
+
+class _Ids:
+    """UUIDv7s that rise within the process, also when several are made in one millisecond or the clock steps back."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def __call__(self) -> str:
+        """The next id."""
+        stamp = time.time_ns() // 1_000_000 << 74  # 48 bits of milliseconds, and 74 of chance and order
+        with self._lock:
+            # Steps of 2**32 on average: rising, and not to be guessed from a neighbour.
+            self._last = number = max(stamp | random.getrandbits(73), self._last + 1 + random.getrandbits(33))
+        bits = (number >> 74 & 0xFFFF_FFFF_FFFF) << 80 | 7 << 76 | (number >> 62 & 0xFFF) << 64 | 2 << 62
+        text = f"{bits | number & 0x3FFF_FFFF_FFFF_FFFF:032x}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+new_id = _Ids()
+"""A new UUIDv7, above every one that this process has made."""
+
+
+def boot_time() -> tuple[str, float]:
+    """The machine's boot, and the seconds since then: a clock that nobody sets, the same in every process."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+    except OSError:
+        boot = ""
+    return boot, time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
 
 # asyncio is imported where it is used: it costs 40 ms, and a program of plain sync calls never needs it.
 

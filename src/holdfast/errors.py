@@ -8,6 +8,12 @@ HoldfastError
 │   ├── RateLimitExceeded         the limit is used up
 │   └── BulkheadFull              too many calls are in flight
 ├── TimeLimitExceeded (TimeoutError)   one attempt took longer than its time limit
+├── StoreError                    the store cannot be opened, reached or written; says what would help
+├── LeaseLost                     the job belongs to somebody else by now; nothing was changed
+├── IdempotencyConflict           the idempotency key is taken by a job with other arguments
+├── JobFailed                     the job whose result was asked for did not complete
+├── UnknownTask                   no task of this name is registered here: SYSTEM, as a deploy may be under way
+├── WorkerDied                    the process that ran the job alone is gone: SYSTEM
 └── ClassifiedError               an error that says its own failure type; raised by users' code
     ├── Transient                 will heal: TRANSIENT
     ├── RateLimited               too fast: RATE_LIMITED, with `retry_after`
@@ -92,6 +98,39 @@ class TimeLimitExceeded(HoldfastError, TimeoutError):
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles, so that it can cross a process pool."""
         return type(self), (self.limit_s, self.still_running), self.__dict__
+
+
+class StoreError(HoldfastError):
+    """The store cannot be opened, reached or written. The message is one line and says what would help."""
+
+
+class LeaseLost(HoldfastError):
+    """The job belongs to somebody else by now, was cancelled, or has ended; nothing was changed."""
+
+
+class IdempotencyConflict(HoldfastError):
+    """The idempotency key is taken by a job with other arguments; nothing was stored."""
+
+    def __init__(self, key: str, job_id: str) -> None:
+        super().__init__(f"idempotency key {key!r} is taken by job {job_id}, which has other arguments")
+        self.key = key
+        self.job_id = job_id
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles, so that it can cross a process pool."""
+        return type(self), (self.key, self.job_id), self.__dict__
+
+
+class JobFailed(HoldfastError):
+    """The job whose result was asked for did not complete; the message says what became of it."""
+
+
+class UnknownTask(HoldfastError):
+    """No task of this name is registered in this process."""
+
+
+class WorkerDied(HoldfastError):
+    """The process that ran this job, and nothing else, is gone: killed, crashed or out of memory."""
 
 
 class ClassifiedError(HoldfastError):

@@ -1,11 +1,16 @@
-"""The protocols between layers."""
+"""The protocols between layers, and the records that cross them."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
 
 from holdfast.clock import ManualClock, SystemClock
+from holdfast.types import Attempt, Change, FailureType, Group, JobRecord, JobState, NewJob
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,3 +40,365 @@ class Clock(Protocol):
 
 if TYPE_CHECKING:
     _contracts: tuple[type[Clock], ...] = (SystemClock, ManualClock)
+
+
+# ---------------------------------------------------------------- what a store is told
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """A worker's wish for work, by priority (higher first), then due time (earlier first), then age."""
+
+    worker: str
+    """Its id. A worker that has not sent a heartbeat, or was given up, gets nothing."""
+    token: bytes
+    """At least 16 random bytes, made anew for each claim: the proof of the lease on all it brings."""
+    limit: int
+    queues: tuple[str, ...] | None = None
+    """None is all of them."""
+    caps: Mapping[str, int] = {}
+    """At most so many of the jobs with this gate; `queue:<name>` and `task:<name>` are gates of every job. A gate that
+    is not named here has no cap; with a cap of 0 its jobs are passed over, at no cost however many they are."""
+    is_alone: bool = False
+    """Whether the worker will run what it gets by itself in a process; then its death is the job's own."""
+
+
+class Settlement(Struct, frozen=True, kw_only=True):
+    """What becomes of a claimed job: a guarded change, by (id, running, token)."""
+
+    id: str
+    token: bytes
+    change: Change
+    """One of `lifecycle.SETTLING`."""
+    delay_s: float = 0.0
+    """For retry, park and release: due again after so long."""
+    keep_s: float | None = None
+    """For the changes that end it: prune the record after so long; None keeps it."""
+    result: bytes | None = None
+    reason: str = ""
+    elapsed_s: float = 0.0
+    """The job's new sum of run time and computed delays since its first start, or since its replay."""
+    started_at: float | None = None
+    attempt: Attempt | None = None
+    """Remembered in the job's history. A completed attempt needs none: the job itself says all about it, and a store
+    adds it to what `get` answers. An attempt with a failure_type is the job's latest failure from now on."""
+    is_refunded: bool = False
+    """The attempt is not counted: for park and release."""
+    is_suspect: bool = False
+    """For release: it may have killed its worker, so it is to be run by itself next."""
+
+
+class ValueChange(Struct, frozen=True):
+    """Compare and set: takes effect only if the value's version is still the expected one (0: there is none)."""
+
+    key: str
+    expected: int
+    data: bytes | None
+    """None removes it."""
+
+
+class Count(Struct, frozen=True):
+    """So many more of something in one minute."""
+
+    minute: int
+    """Minutes since 1970 on the store's clock."""
+    task: str
+    name: str
+    """From a closed set, such as "completed"."""
+    n: int
+
+
+class Exchange(Struct, frozen=True, kw_only=True):
+    """The hot call: settle these, change these values, add these counts, and claim up to so many; one transaction."""
+
+    settlements: Sequence[Settlement] = ()
+    changes: Sequence[ValueChange] = ()
+    counts: Sequence[Count] = ()
+    claim: Claim | None = None
+    seen: int = 0
+    """The newest version of a value that the caller knows; newer ones come back."""
+
+
+class Note(Struct, frozen=True, kw_only=True):
+    """What a running job wants remembered; guarded as a settlement is. Fields that are None stay as they are."""
+
+    id: str
+    token: bytes
+    checkpoint: bytes | None = None
+    step: tuple[str, bytes] | None = None
+    """A finished step's name and what it returned."""
+    progress: float | None = None
+    blame: str | None = None
+    """Why its worker is about to die for it: with it, an orphan is taken as having run alone."""
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """A change by a person: cancel, replay or remove, each job by itself and guarded by its state."""
+
+    change: Change
+    ids: Sequence[str]
+    reason: str = ""
+    payload: bytes | None = None
+    """For replay: run it with this payload; the original one is kept beside it."""
+    payloads: Mapping[str, bytes] = {}
+    """The same for each id by itself."""
+    replay: str = ""
+    """For replay: no letter goes twice under one replay id."""
+    delay_s: float = 0.0
+    keep_s: float | None = None
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """Which jobs; fields that are empty do not filter. The order is newest first, by when they were enqueued."""
+
+    states: tuple[JobState, ...] = ()
+    task: str = ""
+    queue: str = ""
+    tenant: str | None = None
+    user: str = ""
+    project: str = ""
+    failure_type: FailureType | None = None
+    fingerprint: str = ""
+    since: float | None = None
+    """For jobs that have ended, when they ended (≥); for the others, when they were enqueued."""
+    until: float | None = None
+    """The same, <."""
+    text: str = ""
+    """Part of the id, task, error name, message, reason, payload or idempotency key; case is ignored for a-z."""
+    limit: int = 50
+    cursor: str = ""
+    """Where the last page ended."""
+
+
+# ---------------------------------------------------------------- what a store answers
+
+
+class Capabilities(Struct, frozen=True, kw_only=True):
+    """What a store can do, asked by the runtime and the conformance suite alike."""
+
+    name: str
+    location: str
+    """Where it is, for people: an absolute path, or a URL without its password."""
+    is_durable: bool
+    """Whether what it has said yes to survives the death of every process."""
+    is_shared: bool
+    """Whether other processes can open it."""
+    has_transactions: bool
+    """Whether `job.transaction()` works."""
+
+
+class Enqueued(Struct, frozen=True):
+    """What became of a new job."""
+
+    id: str
+    """Its own, or that of the job which had its idempotency key already."""
+    is_new: bool = True
+    is_conflict: bool = False
+    """The idempotency key is taken by a job with another payload: nothing was stored."""
+
+
+class Notes(Struct, frozen=True):
+    """What a job had remembered."""
+
+    checkpoint: bytes | None = None
+    steps: Mapping[str, bytes] = {}
+
+
+class Delivery(Struct, kw_only=True):
+    """A claimed job, with all that is needed to run and to judge it."""
+
+    id: str
+    task: str
+    queue: str
+    payload: bytes
+    token: bytes
+    attempt: int
+    """The number of this attempt, from 1."""
+    retries: int = 0
+    """Counted attempts before this one since the job was enqueued or last replayed."""
+    elapsed_s: float = 0.0
+    created_at: float = 0.0
+    due_at: float = 0.0
+    tenant: str = ""
+    user: str = ""
+    project: str = ""
+    trace: str | None = None
+    notes: Notes | None = None
+    """What earlier attempts had remembered: the latest checkpoint, and the finished steps."""
+    is_suspect: bool = False
+    """To be run by itself."""
+    is_alone: bool = False
+    """For an orphan: it was run by itself, so the death is its own."""
+    blame: str = ""
+    """For an orphan: what its worker said before it died."""
+    worker: str = ""
+    """For an orphan: who died."""
+    claimed_at: float = 0.0
+
+
+class Value(Struct, frozen=True):
+    """A small shared value. Versions rise over all keys of a store, so the newest one says what has been seen."""
+
+    key: str
+    version: int
+    data: bytes | None
+    """None: it was removed."""
+
+
+class Exchanged(Struct, frozen=True, kw_only=True):
+    """The answer to an exchange."""
+
+    now: float
+    """The store's clock."""
+    settled: Sequence[bool] = ()
+    """In order: whether each settlement took effect; False means that the lease was lost and nothing changed."""
+    changed: Sequence[bool] = ()
+    deliveries: Sequence[Delivery] = ()
+    values: Sequence[Value] = ()
+    """Every value with a version above `seen`, after the changes, oldest version first."""
+    next_due_s: float | None = None
+    """With a claim that brought less than its limit: seconds until a delayed job may be due, if the store knows."""
+
+
+class WorkerRecord(Struct, frozen=True, kw_only=True):
+    """A worker, as its heartbeats describe it."""
+
+    id: str
+    lease_s: float
+    host: str = ""
+    pid: int = 0
+    queues: tuple[str, ...] = ()
+    """Empty is all of them."""
+    running: int = 0
+    started_at: float = 0.0
+    seen_at: float = 0.0
+    """When the store heard of it last; set by the store."""
+    counts: Mapping[str, int] = {}
+
+
+class Beat(Struct, frozen=True):
+    """The answer to a heartbeat."""
+
+    is_alive: bool
+    """False: the lease was lost, the jobs belong to others, stop them."""
+    cancelled: tuple[str, ...] = ()
+    """Jobs of this worker that somebody cancelled since the last heartbeat."""
+
+
+class Changed(Struct, frozen=True):
+    """What became of one id of an Operation."""
+
+    id: str
+    is_done: bool
+    state: JobState | None
+    """The state it is in now; None where there is no such job (any more)."""
+
+
+class Page(Struct, frozen=True):
+    """Some of the jobs that a query asked for."""
+
+    items: Sequence[JobRecord]
+    cursor: str = ""
+    """Give it to the next query; empty when there are no more. With a text a page may be short of its limit, or empty,
+    and still have a cursor: a search looks at a bounded number of jobs at a time."""
+
+
+class Tally(Struct, frozen=True):
+    """How many jobs there are of one kind."""
+
+    queue: str
+    task: str
+    state: JobState
+    n: int
+
+
+class Stats(Struct, frozen=True, kw_only=True):
+    """What there is, counted in one consistent look."""
+
+    now: float
+    tallies: Sequence[Tally] = ()
+    workers: Sequence[WorkerRecord] = ()
+    counts: Sequence[Count] = ()
+    """Of the minutes from `since` on, oldest first."""
+    oldest_ready_at: Mapping[str, float] = {}
+    """By queue: since when its oldest job that could run has been due."""
+
+
+class Transaction(Protocol):
+    """Writes of a running job into the store's own database; leaving the block completes the job with them."""
+
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Sequence[tuple[Any, ...]]:
+        """Run one statement and return its rows."""
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any] | Mapping[str, Any]]) -> None:
+        """Run one statement for each row."""
+
+
+class Store(Protocol):
+    """What remembers jobs. Every verb is safe to send twice, and every change says whether it took effect.
+
+    Instants and leases are on the store's own clock. A store may be used from several threads and event loops.
+    """
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do; asking opens it, and raises StoreError if it cannot be opened."""
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Remember new jobs, all or none; durable on return.
+
+        A job whose id is known already is not new again. An idempotency key holds within (tenant, task) until
+        `key_window_s` after its job has ended.
+        """
+
+    def enqueue_now(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """The same for sync callers, on their own thread."""
+
+    async def exchange(self, exchange: Exchange) -> Exchanged:
+        """Settle, change values, count and claim, in one transaction."""
+
+    async def heartbeat(self, worker: WorkerRecord) -> Beat:
+        """Register a worker, or renew its lease for `lease_s`; never waits behind exchanges.
+
+        A lease of 0 s takes leave: what the worker still holds is orphaned at once. An id that was given up, or took
+        leave, does not come back: it is not alive, and its next life needs a new id.
+        """
+
+    async def reclaim(self, worker: str, token: bytes, limit: int) -> list[Delivery]:
+        """Give up workers whose lease is over, and hand their jobs to this one under a new token, to be judged.
+
+        Nothing is counted or released here. If this worker dies too, they are orphans still, as they were.
+        """
+
+    async def note(self, note: Note) -> bool:
+        """Remember a checkpoint, a step or progress of a running job; durable on return. False: the lease is lost."""
+
+    def transaction(self, settlement: Settlement, limit_s: float) -> AbstractContextManager[Transaction]:
+        """Writes that commit together with this settlement when the block is left, or not at all.
+
+        The write lock is taken at the first write and held for at most limit_s; then it is rolled back, and StoreError
+        is raised. So is LeaseLost, when the settlement does not take effect.
+        """
+
+    async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
+        """The whole records, in the order asked for, with every attempt."""
+
+    async def find(self, query: Query) -> Page:
+        """Records without attempts, newest first."""
+
+    async def groups(self, query: Query) -> list[Group]:
+        """The dead letters of a query (its states, limit and cursor do not matter) by fingerprint, largest first."""
+
+    async def stats(self, since_minute: int | None = None) -> Stats:
+        """Everything counted; with the minutes' counts from that minute on."""
+
+    async def change(self, operation: Operation) -> list[Changed]:
+        """Cancel, replay or remove, in the order of the ids; each says what became of it."""
+
+    async def prune(self, limit: int) -> int:
+        """Delete up to so many records whose time to be kept is over; say how many."""
+
+    async def wait(self, timeout_s: float) -> None:
+        """Return when something may have changed for a worker, or after so long."""
+
+    async def close(self) -> None:
+        """Give everything back; what was promised is durable already."""

@@ -163,3 +163,167 @@ class BreakerChanged(Struct, frozen=True):
     """Rises with every change; listeners in several threads may be told out of order, and this says which is newer."""
     cause: str | None
     """What opened it last, in words; None once it is closed."""
+
+
+# ---------------------------------------------------------------- jobs
+
+
+class JobState(StrEnum):
+    """Where a job stands. `policy/lifecycle.py` has the table of the changes between them."""
+
+    is_terminal: bool
+
+    QUEUED = "queued", False
+    RUNNING = "running", False
+    RETRYING = "retrying", False
+    WAITING = "waiting", False
+    COMPLETED = "completed", True
+    FAILED = "failed", True
+    DEAD_LETTER = "dead_letter", True
+    CANCELLED = "cancelled", True
+
+    def __new__(cls, value: str, is_terminal: bool) -> JobState:
+        """A member is its value, with one attribute."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.is_terminal = is_terminal
+        return member
+
+
+class Change(StrEnum):
+    """What can happen to a job."""
+
+    CLAIM = "claim"
+    COMPLETE = "complete"
+    RETRY = "retry"
+    PARK = "park"
+    RELEASE = "release"
+    BURY = "bury"
+    FAIL = "fail"
+    DISCARD = "discard"
+    CANCEL = "cancel"
+    REPLAY = "replay"
+    REMOVE = "remove"
+
+
+class NewJob(Struct, frozen=True, kw_only=True):
+    """A job as it is handed to a store. The caller makes the id, so that sending it twice makes one job."""
+
+    id: str
+    """A UUIDv7, in its usual form of 36 characters."""
+    task: str
+    payload: bytes
+    """The arguments by name: a JSON object."""
+    queue: str = "default"
+    priority: int = 0
+    """A higher one runs first."""
+    delay_s: float = 0.0
+    """Not before so many seconds from now, on the store's clock."""
+    gates: tuple[str, ...] = ()
+    """What must be open, and have room, for this job to be claimed: see `Claim.caps`. Queue and task are not in it."""
+    tenant: str = ""
+    user: str = ""
+    project: str = ""
+    idempotency_key: str | None = None
+    trace: str | None = None
+    """The producer's trace context."""
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """One run of a job that has ended."""
+
+    number: int
+    started_at: float
+    ended_at: float
+    worker: str = ""
+    outcome: Change = Change.COMPLETE
+    """The change it ended in."""
+    failure_type: FailureType | None = None
+    severity: Severity | None = None
+    error_name: str = ""
+    message: str = ""
+    traceback: str = ""
+    fingerprint: str = ""
+    delay_s: float | None = None
+    """The wait before the next attempt, where one was set."""
+    breaker: str = ""
+    """The state of the task's breaker when it ended; empty where the task has none."""
+
+    @property
+    def duration_s(self) -> float:
+        """How long it ran."""
+        return self.ended_at - self.started_at
+
+
+class JobRecord(Struct, frozen=True, kw_only=True):
+    """A job as a store remembers it; instants are on the store's clock, in seconds since 1970."""
+
+    id: str
+    task: str
+    payload: bytes
+    state: JobState
+    queue: str = "default"
+    priority: int = 0
+    tenant: str = ""
+    user: str = ""
+    project: str = ""
+    idempotency_key: str | None = None
+    created_at: float = 0.0
+    due_at: float = 0.0
+    started_at: float | None = None
+    """When its latest attempt that has ended began."""
+    ended_at: float | None = None
+    """When it reached its terminal state."""
+    attempt: int = 0
+    """Attempts that have been claimed."""
+    reason: str = ""
+    """Why it was parked, given up, discarded or cancelled."""
+    result: bytes | None = None
+    """What the task returned, as JSON; None until it is completed."""
+    progress: float | None = None
+    failure_type: FailureType | None = None
+    severity: Severity | None = None
+    error_name: str = ""
+    message: str = ""
+    fingerprint: str = ""
+    """These five are those of the latest failure."""
+    first_failed_at: float | None = None
+    last_failed_at: float | None = None
+    original_payload: bytes | None = None
+    """What it was enqueued with, where it has been edited since."""
+    replays: int = 0
+    """How often it was taken from the dead letters back to the queue."""
+    worker: str = ""
+    """Who runs it, or ran it last."""
+    attempts: tuple[Attempt, ...] = ()
+    """Every attempt that has ended, in order. Only `Store.get` reads them."""
+    trace: str | None = None
+
+
+class Snooze(Struct, frozen=True):
+    """Return it from a task to be run again after so many seconds, without costing an attempt."""
+
+    seconds: float
+
+
+class Discard(Struct, frozen=True):
+    """Return it from a task to end the job as cancelled, with a reason."""
+
+    reason: str = ""
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """Dead letters with one fingerprint: one cause."""
+
+    fingerprint: str
+    count: int
+    tasks: tuple[str, ...]
+    failure_type: FailureType
+    severity: Severity
+    error_name: str
+    message: str
+    """Of the newest of them."""
+    first_at: float
+    last_at: float
+    sample_id: str
+    """The newest of them."""
