@@ -13,7 +13,7 @@ INSTALL := $(PINNED) $(BIN)/python -m pip install --quiet --disable-pip-version-
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test venv servers lint types imports unit format bench-calls mutate constraints clean distclean
+.PHONY: help demo test venv servers lint types imports unit format bench-calls bench-jobs mutate constraints clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,9 @@ format: venv ## fix what ruff can fix, and format
 
 bench-calls: $(VENV)/.bench ## guarded calls against the peers, in one run; ARGS= goes to bench/calls.py
 	@$(BIN)/python bench/calls.py $(ARGS)
+
+bench-jobs: $(VENV)/.bench ## durable jobs against the peers, in one run (5 minutes); ARGS= goes to bench/jobs.py
+	@$(BIN)/python bench/jobs.py $(ARGS)
 
 mutate: venv ## mutation-test src/holdfast/policy and print the score (10 minutes); ARGS= names mutants
 	@rm -rf mutants

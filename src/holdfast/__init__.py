@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from holdfast.errors import (
     BulkheadFull,
     CircuitOpenError,
@@ -13,6 +15,7 @@ from holdfast.errors import (
     RateLimited,
     RateLimitExceeded,
     Refused,
+    StoreError,
     Structural,
     TimeLimitExceeded,
     Transient,
@@ -28,9 +31,24 @@ from holdfast.runtime.guards.bulkhead import Bulkhead
 from holdfast.runtime.guards.limiter import RateLimiter
 from holdfast.runtime.guards.policy import Policy
 from holdfast.runtime.guards.retry import retry
-from holdfast.types import BreakerChanged, Failure, FailureContext, FailureType, RetryScheduled, Severity
+from holdfast.types import (
+    BreakerChanged,
+    Discard,
+    Failure,
+    FailureContext,
+    FailureType,
+    JobState,
+    RetryScheduled,
+    Severity,
+    Snooze,
+)
+
+if TYPE_CHECKING:
+    from holdfast.app import App, Job, Task
+    from holdfast.runtime.context import JobContext
 
 __all__ = [
+    "App",
     "Backoff",
     "BreakerChanged",
     "BreakerConfig",
@@ -41,12 +59,16 @@ __all__ = [
     "CircuitOpenError",
     "Classifier",
     "ConfigError",
+    "Discard",
     "Failure",
     "FailureContext",
     "FailureType",
     "HoldfastError",
     "IllegalChange",
     "Invalid",
+    "Job",
+    "JobContext",
+    "JobState",
     "Permanent",
     "Policy",
     "RateLimitExceeded",
@@ -58,9 +80,30 @@ __all__ = [
     "RetryScheduled",
     "Rule",
     "Severity",
+    "Snooze",
+    "StoreError",
     "Structural",
+    "Task",
     "TimeLimitExceeded",
     "Transient",
     "classify",
     "retry",
 ]
+
+# These need asyncio and a store's machinery: a program of plain guarded calls does not pay for them.
+_LATER = {
+    "App": "holdfast.app",
+    "Job": "holdfast.app",
+    "JobContext": "holdfast.runtime.context",
+    "Task": "holdfast.app",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what jobs need when it is first asked for."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415
+
+    globals()[name] = value = getattr(import_module(_LATER[name]), name)
+    return value

@@ -59,7 +59,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     """At most so many of the jobs with this gate; `queue:<name>` and `task:<name>` are gates of every job. A gate that
     is not named here has no cap; with a cap of 0 its jobs are passed over, at no cost however many they are."""
     is_alone: bool = False
-    """Whether the worker will run what it gets by itself in a process; then its death is the job's own."""
+    """Whether the worker will run what it gets by itself in its process; then its death is the job's own."""
 
 
 class Settlement(Struct, frozen=True, kw_only=True):
@@ -232,6 +232,8 @@ class Delivery(Struct, kw_only=True):
     """For an orphan: what its worker said before it died."""
     worker: str = ""
     """For an orphan: who died."""
+    orphaned: int = 0
+    """How often its worker has died before it was settled, since it last completed an attempt or was replayed."""
     claimed_at: float = 0.0
 
 
@@ -354,7 +356,11 @@ class Store(Protocol):
         """The same for sync callers, on their own thread."""
 
     async def exchange(self, exchange: Exchange) -> Exchanged:
-        """Settle, change values, count and claim, in one transaction."""
+        """Settle, change values, count and claim, in one transaction and in this order.
+
+        A settlement that has taken effect already answers True again and changes nothing; a claim whose token was used
+        already answers with what is still running under it, and claims nothing.
+        """
 
     async def heartbeat(self, worker: WorkerRecord) -> Beat:
         """Register a worker, or renew its lease for `lease_s`; never waits behind exchanges.

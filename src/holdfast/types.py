@@ -171,23 +171,22 @@ class BreakerChanged(Struct, frozen=True):
 class JobState(StrEnum):
     """Where a job stands. `policy/lifecycle.py` has the table of the changes between them."""
 
-    is_terminal: bool
+    QUEUED = "queued"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DEAD_LETTER = "dead_letter"
+    CANCELLED = "cancelled"
 
-    QUEUED = "queued", False
-    RUNNING = "running", False
-    RETRYING = "retrying", False
-    WAITING = "waiting", False
-    COMPLETED = "completed", True
-    FAILED = "failed", True
-    DEAD_LETTER = "dead_letter", True
-    CANCELLED = "cancelled", True
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it has ended."""
+        return self in _TERMINAL
 
-    def __new__(cls, value: str, is_terminal: bool) -> JobState:
-        """A member is its value, with one attribute."""
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.is_terminal = is_terminal
-        return member
+
+_TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.DEAD_LETTER, JobState.CANCELLED})
 
 
 class Change(StrEnum):

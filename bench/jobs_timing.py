@@ -1,0 +1,191 @@
+"""How a queue is timed: every figure in processes of its own, on a real disk, a drain watched from outside.
+
+A figure's process is a bench module run with the name of a function and its arguments; it prints what it returns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+BATCH = 1_000
+CHILD_LIMIT_S = 600.0
+POLL_S = 0.003
+PATIENCE_S = 120.0
+"""A drain that makes no progress for so long has failed."""
+PAGE = b"\xa5" * 4096
+IN_MEMORY = {"tmpfs", "ramfs"}
+
+Worker = subprocess.Popen[bytes]
+
+
+# ---- the machine
+
+
+def fsync_times_us(folder: Path, writes: int = 100) -> list[float]:
+    """Microseconds for each of so many appended pages of 4 KiB to reach the disk."""
+    times = []
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        for _ in range(writes):
+            began = time.perf_counter()
+            file.write(PAGE)
+            os.fdatasync(file.fileno())
+            times.append((time.perf_counter() - began) * 1e6)
+    return times
+
+
+def filesystem(folder: Path) -> tuple[str, str]:
+    """The type and the mount point of the file system that a folder is on; unknown where /proc is not."""
+    try:
+        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    except OSError:
+        return "unknown", "/"
+    above = {str(one) for one in (folder.resolve(), *folder.resolve().parents)}
+    found = [(mount, kind) for _, mount, kind, *_ in mounts if mount in above]
+    mount, kind = max(found, key=lambda pair: len(pair[0]))  # of equally long ones the first; they are the same place
+    return kind, mount
+
+
+def real_disk() -> Path:
+    """The usual place for temporary files, or where that is no disk, another one."""
+    places = (Path(tempfile.gettempdir()), Path("/var/tmp"))
+    return next((place for place in places if filesystem(place)[0] not in IN_MEMORY), Path.cwd())
+
+
+@contextmanager
+def workplace(parent: Path) -> Iterator[Path]:
+    """A folder of our own in that one, on a real disk or not at all; removed in the end."""
+    kind, mount = filesystem(parent)
+    if kind in IN_MEMORY:
+        sys.exit(f"{parent} is on {mount}, which is {kind}: nothing is durable there. Name another place with --dir.")
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+# ---- processes
+
+
+def serve(*functions: Callable[..., object]) -> None:
+    """Be a figure's process: call the function that the command line names, and print what it returns."""
+    _, name, arguments = sys.argv
+    chosen = {function.__name__: function for function in functions}[name]
+    print(json.dumps(chosen(**json.loads(arguments))))
+
+
+def command_of(module: str, function: str, **arguments: object) -> list[str]:
+    """The command of a figure's process."""
+    return [sys.executable, str(HERE / f"{module}.py"), function, json.dumps(arguments, default=str)]
+
+
+def run(module: str, function: str, **arguments: object) -> Any:
+    """What the function of that bench module returns, in a process of its own."""
+    command = command_of(module, function, **arguments)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=CHILD_LIMIT_S, cwd=HERE)
+    if done.returncode:
+        sys.exit(f"{module}.{function} failed with {done.returncode}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@contextmanager
+def started(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Iterator[Worker]:
+    """A process that runs inside the block; what it says goes to the log."""
+    path = {"PYTHONPATH": str(HERE)}
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command, env={**os.environ, **path, **environment}, cwd=HERE, stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds of processor time that a process and its living children have used."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    total = 0.0
+    for one in [pid, *_children(pid)]:
+        fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        total += (int(fields[11]) + int(fields[12])) / ticks
+    return total
+
+
+def peak_mb(pid: int) -> float:
+    """The most memory that a process and its living children have had, in MB, each at its own peak."""
+    total = 0.0
+    for one in [pid, *_children(pid)]:
+        lines = Path(f"/proc/{one}/status").read_text().splitlines()
+        total += next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024 / 1e6
+    return total
+
+
+def _children(pid: int) -> list[int]:
+    children = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [*children, *(below for child in children for below in _children(child))]
+
+
+# ---- rates and drains
+
+
+def rate_of(count: int, work: Callable[[], object]) -> float:
+    """So many a second, when the work does so many."""
+    began = time.perf_counter()
+    work()
+    return count / (time.perf_counter() - began)
+
+
+def drain_rate(
+    count_done: Callable[[], int], total: int, workers: Sequence[subprocess.Popen[bytes]], log: Path
+) -> float:
+    """Jobs a second from the first completion seen to the last; the start of the worker is left out."""
+    first = _wait_for(count_done, 1, workers, log)
+    began = time.perf_counter()
+    _wait_for(count_done, total, workers, log)
+    return (total - first) / (time.perf_counter() - began)
+
+
+def _wait_for(count_done: Callable[[], int], least: int, workers: Sequence[Worker], log: Path) -> int:
+    last, seen_at = 0, time.monotonic()
+    while (done := count_done()) < least:
+        if done > last:
+            last, seen_at = done, time.monotonic()
+        ended = [worker.returncode for worker in workers if worker.poll() is not None]
+        if ended or time.monotonic() - seen_at > PATIENCE_S:
+            why = f"the worker ended with {ended[0]}" if ended else f"nothing happened for {PATIENCE_S:.0f} s"
+            sys.exit(f"{done} of {least} jobs, then {why}:\n{log.read_text(errors='replace')[-2000:]}")
+        time.sleep(POLL_S)
+    return done
+
+
+def pauses(count: int) -> Iterator[float]:
+    """So many instants to send a job at, each after a pause of 20 to 80 ms, or of a second every tenth time."""
+    chance = random.Random(0)
+    for turn in range(count):
+        time.sleep(1.0 if turn % 10 == 9 else chance.uniform(0.02, 0.08))
+        yield time.monotonic()
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The value that so many percent of them do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]

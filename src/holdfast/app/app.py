@@ -1,0 +1,489 @@
+"""App: the tasks of one program, and the store they share."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+import typing
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.app.job import Job, RunResult
+from holdfast.app.operators import BreakerDesk, DeadLetterDesk, JobDesk, QueueDesk, ScheduleDesk
+from holdfast.app.stats import AppStats, stats_of
+from holdfast.app.task import Call, Task, checked_name, checked_priority
+from holdfast.clock import SystemClock
+from holdfast.errors import ConfigError
+from holdfast.policy import bounds
+from holdfast.policy.breaker import BreakerConfig
+from holdfast.policy.budget import BudgetConfig
+from holdfast.policy.classify import Classifier
+from holdfast.policy.classify import classify as classify_error
+from holdfast.policy.limiter import Rate
+from holdfast.policy.retry import RetryPolicy
+from holdfast.policy.schedule import Cron, Every
+from holdfast.ports import Clock, Exchange, Store
+from holdfast.runtime.bridge import Bridge
+from holdfast.runtime.context import JobContext
+from holdfast.runtime.guards.breaker import CircuitBreaker
+from holdfast.runtime.guards.budget import RetryBudget
+from holdfast.runtime.guards.functions import is_async, refuse_unguardable
+from holdfast.runtime.guards.limiter import RateLimiter
+from holdfast.runtime.hooks import Hooks
+from holdfast.runtime.payload import Arguments
+from holdfast.runtime.schedules import Schedule
+from holdfast.runtime.spec import Scope, TaskSpec
+from holdfast.runtime.task_name import task_name
+from holdfast.runtime.worker import Worker, WorkerSettings
+from holdfast.types import Failure, FailureContext, JobState, NewJob
+from holdfast.wiring import open_store, url_or_default
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[[], Any])
+Classify = Callable[[BaseException, FailureContext | None], Failure]
+
+_OWN_NAME: Any = "…"
+_DAY_S = 86_400.0
+_SCOPES: tuple[Scope, ...] = ("task", "tenant", "user", "project")
+
+
+class TaskDecorator(Protocol):
+    """What `app.task(…)` returns: a decorator that keeps the function's signature, less the JobContext."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
+    ) -> Task[P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[JobContext, P], R], /) -> Task[P, R, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Task[P, R, R]: ...
+    def __call__(self, fn: Callable[..., Any], /) -> Task[Any, Any, Any]:
+        """Register the function as a task."""
+
+
+class App:
+    """The tasks of one program, and the store that their jobs live in.
+
+    url: sqlite:///shop.db (a path relative to the current folder; four slashes for an absolute one), or memory://.
+        Without it the environment variable HOLDFAST_URL is used, then sqlite:///holdfast.db.
+    result_ttl: seconds for which completed and cancelled jobs are kept, with their results [a day].
+
+    Nothing is opened or created before the first use.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        result_ttl: float = _DAY_S,
+        clock: Clock | None = None,
+    ) -> None:
+        self.url = url_or_default(url)
+        self._store: Store | None = open_store(self.url)
+        self.clock: Clock = clock or SystemClock()
+        self.keep_s = bounds.length("result_ttl", result_ttl)
+        self.bridge = Bridge()
+        self.hooks = Hooks()
+        self.specs: dict[str, TaskSpec] = {}
+        self.tasks: dict[str, Task[Any, Any, Any]] = {}
+        self.scheduled: dict[str, Schedule] = {}
+        self._explicit_breakers: dict[str, BreakerConfig] = {}
+        self._breakers: dict[str, CircuitBreaker] = {}
+        self._budgets: dict[str, BudgetConfig] = {}
+        self._lock = threading.Lock()
+        self.dead_letters = DeadLetterDesk(self)
+        self.breakers = BreakerDesk(self)
+        self.queues = QueueDesk(self)
+        self.schedules = ScheduleDesk(self)
+        self.jobs = JobDesk(self)
+
+    @property
+    def store(self) -> Store:
+        """Where the jobs live."""
+        if self._store is None:
+            self._store = open_store(self.url)
+        return self._store
+
+    # ---- tasks
+
+    @overload
+    def task(
+        self, fn: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
+    ) -> Task[P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def task(self, fn: Callable[Concatenate[JobContext, P], R], /) -> Task[P, R, R]: ...
+    @overload
+    def task(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def task(self, fn: Callable[P, R], /) -> Task[P, R, R]: ...
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        retry: RetryPolicy | None = None,
+        breaker: str | CircuitBreaker | None = _OWN_NAME,
+        when_open: Literal["wait", "bury"] = "wait",
+        rate: str | Rate | Mapping[Scope, str | Rate] | None = None,
+        budget: str | RetryBudget | None = None,
+        timeout: float | None = None,
+        isolate: Literal["process"] | None = None,
+        enable_dlq: bool = True,
+        dlq_retention_days: float = 7,
+        result_ttl: float | None = None,
+        classify: Classify | None = None,
+    ) -> TaskDecorator: ...
+    def task(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        retry: RetryPolicy | None = None,
+        breaker: str | CircuitBreaker | None = _OWN_NAME,
+        when_open: Literal["wait", "bury"] = "wait",
+        rate: str | Rate | Mapping[Scope, str | Rate] | None = None,
+        budget: str | RetryBudget | None = None,
+        timeout: float | None = None,
+        isolate: Literal["process"] | None = None,
+        enable_dlq: bool = True,
+        dlq_retention_days: float = 7,
+        result_ttl: float | None = None,
+        classify: Classify | None = None,
+    ) -> Any:
+        """Make a task of a function, sync or async: `@app.task`, or `@app.task(…)` with options.
+
+        name: what its jobs are stored under [module and function].
+        queue, priority: for its jobs, unless they say otherwise; a higher priority runs first.
+        retry: when a failed attempt is followed by another [RetryPolicy()].
+        breaker: a breaker key shared with other tasks, a CircuitBreaker with settings, or None [the task's own name].
+        when_open: while the breaker is open its jobs "wait" [default], or "bury": go to the dead letters at once.
+        rate: "100/minute" over all workers; or one for each scope: {"user": "10/minute", "project": "100/minute"}, out
+            of "task", "tenant", "user", "project".
+        budget: a RetryBudget, or the key of one shared with other tasks; when it is empty, retries wait.
+        timeout: seconds an attempt may take. Async code is cancelled; an isolated process is killed; a thread cannot be
+            stopped, so its process is drained and replaced.
+        isolate: "process" runs it in a process of its own, for code that may crash or hang.
+        enable_dlq: whether a job that is given up becomes a dead letter, or is just failed.
+        dlq_retention_days: how long its dead letters are kept.
+        result_ttl: seconds for which its completed jobs are kept [the app's].
+        classify: a Classifier, or a function from (error, context) to a Failure.
+        """
+
+        def register(fn: Callable[..., Any]) -> Task[Any, Any, Any]:
+            refuse_unguardable(fn)
+            own_name = checked_name("name", name) if name is not None else task_name(fn)
+            takes_context = _takes_context(fn)
+            key, config = self._breaker_of(breaker, own_name)
+            budget_key, budget_config = self._budget_of(budget, own_name)
+            spec = TaskSpec(
+                name=own_name,
+                fn=fn,
+                is_async=is_async(fn),
+                takes_context=takes_context,
+                arguments=Arguments(fn, skip_first=takes_context),
+                queue=checked_name("queue", queue),
+                priority=checked_priority(priority),
+                retry=_checked("retry", retry, RetryPolicy) or RetryPolicy(),
+                breaker=key,
+                breaker_config=config,
+                rates=_rates(rate),
+                budget=budget_key,
+                budget_config=budget_config,
+                timeout_s=_shorter(timeout, retry.attempt_timeout if retry else None),
+                is_isolated=_one_of("isolate", isolate, (None, "process")) == "process",
+                waits_for_breaker=_one_of("when_open", when_open, ("wait", "bury")) == "wait",
+                has_dead_letters=enable_dlq,
+                dead_letter_keep_s=bounds.length("dlq_retention_days", dlq_retention_days, above=0.0) * _DAY_S,
+                result_keep_s=self.keep_s if result_ttl is None else bounds.length("result_ttl", result_ttl),
+                classify=self._classifier(classify),
+                context=FailureContext(own_name, key),
+            )
+            return self._register(spec)
+
+        return register if fn is None else register(fn)
+
+    def _register(self, spec: TaskSpec) -> Task[Any, Any, Any]:
+        known = self.specs.get(spec.name)
+        if known is not None and _home(known.fn) != _home(spec.fn):
+            raise ConfigError(f"two tasks are named {spec.name!r}: give one of them another name=")
+        self.specs[spec.name] = spec
+        task: Task[Any, Any, Any] = Task(self, spec)
+        self.tasks[spec.name] = task
+        return task
+
+    def _breaker_of(self, breaker: str | CircuitBreaker | None, own_name: str) -> tuple[str | None, BreakerConfig]:
+        if breaker is None:
+            return None, BreakerConfig()
+        if isinstance(breaker, CircuitBreaker):
+            key = checked_name("breaker", breaker.name or own_name)
+            known = self._explicit_breakers.setdefault(key, breaker.config)
+            if known != breaker.config:
+                raise ConfigError(f"breaker {key!r} has two different configurations; share one CircuitBreaker")
+            for name, spec in self.specs.items():  # those that asked for it by name alone
+                if spec.breaker == key:
+                    self.specs[name] = replace(spec, breaker_config=breaker.config)
+            return key, breaker.config
+        key = own_name if breaker is _OWN_NAME else checked_name("breaker", breaker)
+        return key, self._explicit_breakers.get(key, BreakerConfig())
+
+    def _budget_of(self, budget: str | RetryBudget | None, own_name: str) -> tuple[str | None, BudgetConfig]:
+        if budget is None:
+            return None, BudgetConfig()
+        if isinstance(budget, RetryBudget):
+            return own_name, budget.config
+        return checked_name("budget", budget), BudgetConfig()
+
+    def _classifier(self, classify: Classify | None) -> Classify:
+        if classify is None:
+            return classify_error
+        if isinstance(classify, Classifier):
+            return classify.timed_by(self.clock.now)
+        if not callable(classify):
+            raise ConfigError(f"classify={classify!r}: must be a Classifier or a function")
+        return classify
+
+    def local_breaker(self, spec: TaskSpec) -> CircuitBreaker | None:
+        """The breaker of direct calls: one a key in this process."""
+        if spec.breaker is None:
+            return None
+        with self._lock:
+            if spec.breaker not in self._breakers:
+                self._breakers[spec.breaker] = CircuitBreaker.of(spec.breaker_config, spec.breaker, clock=self.clock)
+            return self._breakers[spec.breaker]
+
+    def local_limiter(self, spec: TaskSpec) -> RateLimiter | None:
+        """The limiter of direct calls."""
+        rate = spec.rates.get("task")
+        return None if rate is None else RateLimiter.of(rate, clock=self.clock)
+
+    # ---- enqueueing
+
+    def enqueue_many(self, calls: Sequence[Call[R]]) -> list[Job[R]]:
+        """Make a job of each bound call, of whichever tasks, all or none; durable on return."""
+        answers = self.store.enqueue_now([call.job for call in calls]) if calls else []
+        return [call.task.job_of(call.job, answer) for call, answer in zip(calls, answers, strict=True)]
+
+    async def aenqueue_many(self, calls: Sequence[Call[R]]) -> list[Job[R]]:
+        """The same for async code."""
+        answers = await self.store.enqueue([call.job for call in calls]) if calls else []
+        return [call.task.job_of(call.job, answer) for call, answer in zip(calls, answers, strict=True)]
+
+    def schedule(
+        self,
+        call: Call[Any],
+        *,
+        cron: str | None = None,
+        every: float | timedelta | None = None,
+        tz: str = "UTC",
+        name: str | None = None,
+        missed: Literal["once", "skip"] = "once",
+    ) -> None:
+        """Enqueue this call again and again: at a cron line's ticks in a time zone, or every so many seconds.
+
+        However many workers run, a tick fires once. missed: what of ticks that passed while every worker was down: the
+        latest fires "once" [default], or they are left out ("skip").
+        """
+        if (cron is None) == (every is None):
+            raise ConfigError(f"cron={cron!r}, every={every!r}: give one of them")
+        timing = Every(every) if every is not None else Cron(str(cron), tz=tz)
+        own = checked_name("name", name) if name is not None else call.job.task
+        if own in self.scheduled:
+            raise ConfigError(f"two schedules are named {own!r}: give one of them another name=")
+        job = call.job
+        self.scheduled[own] = Schedule(
+            name=own,
+            task=job.task,
+            timing=timing,
+            payload=msgspec.json.decode(job.payload),
+            missed=missed,
+            queue=job.queue,
+            priority=job.priority,
+            gates=job.gates,
+            tenant=job.tenant,
+            user=job.user,
+            project=job.project,
+        )
+
+    def gates_of(self, job: NewJob) -> tuple[str, ...]:
+        """The gates of a job of a task by this app's settings; its own where the task is not known here."""
+        task = self.tasks.get(job.task)
+        return job.gates if task is None else task.gates_of(job)
+
+    # ---- hooks
+
+    def on_startup(self, hook: F) -> F:
+        """Run this when a worker starts, in its event loop; sync or async. A decorator."""
+        self.hooks.on_startup.append(hook)
+        return hook
+
+    def on_shutdown(self, hook: F) -> F:
+        """Run this when a worker stops; sync or async. A decorator."""
+        self.hooks.on_shutdown.append(hook)
+        return hook
+
+    # ---- running
+
+    def worker(self, settings: WorkerSettings | None = None, *, is_replaceable: bool = False) -> Worker:
+        """A worker for these tasks, to be run on an event loop."""
+        return Worker(
+            self.store,
+            self.specs,
+            settings=settings,
+            schedules=tuple(self.scheduled.values()),
+            hooks=self.hooks,
+            target=self.target,
+            clock=self.clock,
+            is_replaceable=is_replaceable,
+        )
+
+    def run_until_idle(self) -> None:
+        """Run jobs here until none is left that could run; for tests of your own.
+
+        On memory:// nothing is waited for: the store's clock is moved on to delayed jobs and retries.
+        """
+        self.bridge.run(self.arun_until_idle())
+
+    async def arun_until_idle(self) -> None:
+        """The same for async code."""
+        await self.worker().run_until_idle(skip=not self.store.capabilities.is_shared)
+
+    async def run_inline(self, spec: TaskSpec, job: NewJob) -> RunResult[Any]:
+        """One job in a store of its own, run to its end."""
+        store = open_store("memory://")
+        caught = _Caught(spec)
+        await store.enqueue([job])
+        worker = Worker(store, {spec.name: caught.spec}, target=self.target, clock=self.clock)
+        await worker.run_until_idle(skip=False)
+        (record,) = await store.get([job.id])
+        if record is None:
+            raise AssertionError(f"job {job.id} is gone from its own store")
+        is_done = record.state is JobState.COMPLETED
+        return RunResult(
+            success=is_done,
+            value=self.tasks[spec.name].value_of(record) if is_done else None,
+            error=None if is_done else caught.error,
+            attempts=record.attempts,
+            state=record.state,
+            reason=record.reason,
+        )
+
+    @property
+    def target(self) -> str:
+        """Where another process finds this app: `module:name`, or `file.py:name`; empty when it cannot."""
+        for name, module in list(sys.modules.items()):
+            for attribute, value in list(vars(module).items()) if hasattr(module, "__dict__") else ():
+                if value is self:
+                    if name != "__main__":
+                        return f"{name}:{attribute}"
+                    file = getattr(module, "__file__", None)
+                    return f"{Path(file).resolve()}:{attribute}" if file else ""
+        return ""
+
+    # ---- looking
+
+    def stats(self, minutes: int = 60) -> AppStats:
+        """What there is and what has been done: jobs by state, attempts, dead letters, breakers, workers."""
+        return self.bridge.run(self.astats(minutes))
+
+    async def astats(self, minutes: int = 60) -> AppStats:
+        """The same for async code."""
+        reply = await self.store.exchange(Exchange())
+        since = int(reply.now // 60) - minutes
+        return stats_of(await self.store.stats(since), reply.values)
+
+    def close(self) -> None:
+        """Give everything back; the app can be used again."""
+        if self._store is not None:
+            self.bridge.run(self._store.close())
+        self.bridge.close()
+        self._store = None
+
+    async def aclose(self) -> None:
+        """The same for async code."""
+        if self._store is not None:
+            await self._store.close()
+        self.bridge.close()
+        self._store = None
+
+    def __repr__(self) -> str:
+        return f"<App {self.url} {len(self.specs)} tasks>"
+
+
+class _Caught:
+    """A task that remembers the last error it raised."""
+
+    def __init__(self, spec: TaskSpec) -> None:
+        self.error: BaseException | None = None
+        inner = spec.classify
+
+        def classify(error: BaseException, context: FailureContext | None) -> Failure:
+            self.error = error
+            return inner(error, context)
+
+        self.spec = replace(spec, classify=classify)
+
+
+def _takes_context(fn: Callable[..., Any]) -> bool:
+    """Whether the first parameter is annotated JobContext."""
+    parameters = list(inspect.signature(fn).parameters.values())
+    if not parameters:
+        return False
+    annotation = parameters[0].annotation
+    if isinstance(annotation, str):
+        try:
+            annotation = typing.get_type_hints(fn).get(parameters[0].name)
+        except NameError:
+            return str(parameters[0].annotation).rpartition(".")[2] == "JobContext"
+    return annotation is JobContext
+
+
+def _home(fn: Callable[..., Any]) -> tuple[str, str]:
+    """Where a function is written: the same place again is a module that was imported twice, or reloaded."""
+    code = getattr(fn, "__code__", None)
+    return (code.co_filename if code else "", getattr(fn, "__qualname__", repr(fn)))
+
+
+def _rates(rate: str | Rate | Mapping[Scope, str | Rate] | None) -> dict[Scope, Rate]:
+    if rate is None:
+        return {}
+    if not isinstance(rate, Mapping):
+        rate = {"task": rate}
+    found: dict[Scope, Rate] = {}
+    for scope, one in rate.items():
+        if scope not in _SCOPES:
+            raise ConfigError(f"rate={rate!r}: a scope must be one of {', '.join(_SCOPES)}")
+        found[scope] = one if isinstance(one, Rate) else Rate.parse(one, "rate")
+    return found
+
+
+def _shorter(*limits: float | None) -> float | None:
+    given = [bounds.length("timeout", limit, above=0.0) for limit in limits if limit is not None]
+    return min(given, default=None)
+
+
+def _one_of(field: str, value: R, allowed: tuple[R, ...]) -> R:
+    if value in allowed:
+        return value
+    raise ConfigError(f"{field}={value!r}: must be one of {', '.join(repr(one) for one in allowed)}")
+
+
+def _checked(field: str, value: R, kind: type) -> R:
+    if value is None or isinstance(value, kind):
+        return value
+    raise ConfigError(f"{field}={value!r}: must be a {kind.__name__}")

@@ -1,0 +1,193 @@
+"""The process that runs isolated jobs, one at a time: `python -m holdfast.runtime.isolated FD TARGET`."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import importlib
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.clock import SystemClock, chance
+from holdfast.errors import ConfigError, UnknownTask
+from holdfast.policy.judge import Bury, judge
+from holdfast.ports import Delivery, Note, Settlement, Store, Transaction
+from holdfast.runtime import wire
+from holdfast.runtime.context import JobContext
+from holdfast.runtime.run import encoded
+from holdfast.runtime.spec import TaskSpec
+from holdfast.types import Change, Discard, Snooze
+
+_PR_SET_PDEATHSIG = 1
+
+
+def load(target: str) -> Any:
+    """The object that `module:name` or `file.py:name` stands for; the current folder is importable."""
+    module_name, _, attribute = target.partition(":")
+    folder = os.getcwd()
+    if module_name.endswith(".py"):
+        path = Path(module_name).resolve()
+        folder, module_name = str(path.parent), path.stem
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    found: Any = importlib.import_module(module_name)
+    for name in (attribute or "app").split("."):
+        found = getattr(found, name)
+    return found
+
+
+class Child:
+    """Runs what the worker sends, and is gone when the worker is."""
+
+    def __init__(self, fd: int) -> None:
+        self._socket = socket.socket(fileno=fd)
+        self._lock = threading.Lock()
+        self._starts: queue.SimpleQueue[wire.Start] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._clock = SystemClock()
+
+    def serve(self, target: str) -> None:
+        """Load the tasks and run jobs until the worker closes the line."""
+        threading.Thread(target=self._listen, daemon=True).start()
+        try:
+            app = load(target)
+            specs: Mapping[str, TaskSpec] = app.specs
+        except BaseException as error:
+            self._send(wire.Ready(f"{type(error).__name__}: {error}"))
+            raise
+        self._send(wire.Ready())
+        hooks = app.hooks
+        with asyncio.Runner() as runner:
+            runner.run(hooks.start())
+            while True:
+                start = self._starts.get()
+                self._send(self._run(runner, specs, app.store, start))
+
+    def note(self, note: Note) -> bool:
+        """Ask the worker to remember it."""
+        with self._lock:
+            self._send(wire.Ask(note))
+            return self._answers.get()
+
+    async def anote(self, note: Note) -> bool:
+        """The same without blocking the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(None, self.note, note)
+
+    def _listen(self) -> None:
+        with self._socket.makefile("rb") as lines:
+            for line in lines:
+                message = wire.decode_to_child(line)
+                if isinstance(message, wire.Start):
+                    self._starts.put(message)
+                else:
+                    self._answers.put(message.is_held)
+        os._exit(0)  # the worker is gone: whatever runs here belongs to nobody
+
+    def _send(self, message: wire.ToParent) -> None:
+        self._socket.sendall(wire.encode(message) + b"\n")
+
+    def _run(
+        self, runner: asyncio.Runner, specs: Mapping[str, TaskSpec], store: Store, start: wire.Start
+    ) -> wire.Ended:
+        delivery = start.delivery
+        desk = _ChildDesk(self, store, delivery, start.limit_s)
+        spec = specs.get(delivery.task)
+        began_s = self._clock.monotonic()
+        try:
+            if spec is None:
+                raise UnknownTask(f"no task named {delivery.task!r}")
+            desk.spec = spec
+            args, kwargs = spec.arguments.decode(delivery.payload)
+            if spec.takes_context:
+                args = (JobContext(delivery, desk), *args)
+            value = runner.run(spec.fn(*args, **kwargs)) if spec.is_async else spec.fn(*args, **kwargs)
+        except BaseException as error:
+            if spec is None:
+                raise
+            if isinstance(error, KeyboardInterrupt):
+                os._exit(1)
+            return _failed(spec, delivery, error, self._clock.monotonic() - began_s, is_settled=desk.is_settled)
+        if isinstance(value, Snooze):
+            return wire.Ended(snooze_s=value.seconds)
+        if isinstance(value, Discard):
+            return wire.Ended(discard=value.reason)
+        result, reason = encoded(value)
+        return wire.Ended(result=result, reason=reason, is_settled=desk.is_settled)
+
+
+class _ChildDesk:
+    """What a context in this process asks of the worker."""
+
+    def __init__(self, child: Child, store: Store, delivery: Delivery, limit_s: float) -> None:
+        self.note = child.note
+        self.anote = child.anote
+        self.is_settled = False
+        self.spec: TaskSpec | None = None
+        self._store = store
+        self._delivery = delivery
+        self._limit_s = limit_s
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Writes that commit together with the job's completion, from this process."""
+        keep_s = self.spec.result_keep_s if self.spec else None
+        settlement = Settlement(
+            id=self._delivery.id,
+            token=self._delivery.token,
+            change=Change.COMPLETE,
+            keep_s=keep_s,
+            result=b"null",
+            elapsed_s=self._delivery.elapsed_s,
+        )
+        block: AbstractContextManager[Transaction] = self._store.transaction(settlement, self._limit_s)
+        with block as tx:
+            yield tx
+        self.is_settled = True
+
+
+def _failed(spec: TaskSpec, delivery: Delivery, error: BaseException, run_s: float, *, is_settled: bool) -> wire.Ended:
+    failure = spec.classify(error, spec.context)
+    verdict = judge(spec.retry, failure, delivery.retries, delivery.elapsed_s + run_s, chance)
+    is_buried = isinstance(verdict, Bury)
+    return wire.Ended(
+        is_settled=is_settled,
+        failure_type=failure.type,
+        severity=failure.severity,
+        retry_after=failure.retry_after,
+        texts={
+            "error_name": failure.error_name,
+            "message": failure.message,
+            "traceback": failure.traceback,
+            "fingerprint": failure.fingerprint,
+        },
+        reason=verdict.reason if isinstance(verdict, Bury) else "",
+        delay_s=None if is_buried else verdict.delay_s,  # type: ignore[union-attr]
+    )
+
+
+def main() -> None:
+    """Serve the worker on the other end of the socket."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker decides; a terminal tells the whole group
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    fd, target = int(sys.argv[1]), sys.argv[2]
+    if not target:
+        raise ConfigError("isolated jobs need an app that can be imported")
+    Child(fd).serve(target)
+
+
+if TYPE_CHECKING:
+    from holdfast.runtime.context import Desk
+
+    _contract: type[Desk] = _ChildDesk
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""A few processes of their own for jobs that may crash or hang, or that may have killed a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Awaitable, Callable
+
+from holdfast.errors import TimeLimitExceeded, WorkerDied
+from holdfast.ports import Clock, Delivery, Note
+from holdfast.runtime import wire
+
+_START_LIMIT_S = 60.0
+_LARGEST = 64 * 1024 * 1024
+
+
+class Isolates:
+    """Runs one job at a time in each of up to `size` processes. A process that survives its job is used again."""
+
+    def __init__(
+        self, size: int, target: str, note: Callable[[Note], Awaitable[bool]], clock: Clock, transaction_limit_s: float
+    ) -> None:
+        self.size = size
+        self._target = target
+        self._note = note
+        self._clock = clock
+        self._limit_s = transaction_limit_s
+        self._places = asyncio.Semaphore(size)
+        self._idle: list[_Child] = []
+        self._busy: set[_Child] = set()
+
+    async def run(self, delivery: Delivery, timeout_s: float | None, on_start: Callable[[], None]) -> wire.Ended:
+        """Run one attempt to its end. WorkerDied when the process died of it, TimeLimitExceeded when it was killed."""
+        async with self._places:
+            child = self._idle.pop() if self._idle else await _Child.start(self._target, self._clock)
+            self._busy.add(child)
+            on_start()
+            is_well = False
+            try:
+                async with self._clock.timeout(timeout_s) as limit:
+                    ended = await child.run(delivery, self._note, self._limit_s)
+                is_well = True
+            except TimeoutError:
+                if limit.expired() and timeout_s is not None:
+                    raise TimeLimitExceeded(timeout_s) from None
+                raise
+            finally:
+                self._busy.discard(child)
+                if is_well:
+                    self._idle.append(child)
+                else:
+                    await child.kill()
+            return ended
+
+    async def close(self) -> None:
+        """End every process, whatever it runs."""
+        for child in (*self._idle, *self._busy):
+            await child.kill()
+        self._idle.clear()
+
+
+class _Child:
+    """One process, and the line to it."""
+
+    def __init__(self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def start(cls, target: str, clock: Clock) -> _Child:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "holdfast.runtime.isolated",
+                str(theirs.fileno()),
+                target,
+                pass_fds=(theirs.fileno(),),
+                stdin=asyncio.subprocess.DEVNULL,
+            )
+        reader, writer = await asyncio.open_connection(sock=ours, limit=_LARGEST)
+        child = cls(process, reader, writer)
+        try:
+            async with clock.timeout(_START_LIMIT_S):
+                ready = await child._receive()
+        except TimeoutError:
+            await child.kill()
+            raise WorkerDied(f"an isolated process did not start within {_START_LIMIT_S:g} s") from None
+        if not isinstance(ready, wire.Ready) or ready.error:
+            await child.kill()
+            raise WorkerDied(f"an isolated process could not load {target!r}: {getattr(ready, 'error', ready)}")
+        return child
+
+    async def run(self, delivery: Delivery, note: Callable[[Note], Awaitable[bool]], limit_s: float) -> wire.Ended:
+        await self._send(wire.Start(delivery, limit_s))
+        while True:
+            match await self._receive():
+                case wire.Ended() as ended:
+                    return ended
+                case wire.Ask(asked):
+                    await self._send(wire.Noted(await note(asked)))
+                case wire.Ready():
+                    raise WorkerDied("an isolated process lost its place")
+
+    async def kill(self) -> None:
+        """End the process, and wait until it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._writer.close()
+        await self._process.wait()
+
+    async def _send(self, message: wire.ToChild) -> None:
+        try:
+            self._writer.write(wire.encode(message) + b"\n")
+            await self._writer.drain()
+        except ConnectionError:
+            raise WorkerDied(await self._how_it_ended()) from None
+
+    async def _receive(self) -> wire.ToParent:
+        try:
+            line = await self._reader.readline()
+        except ConnectionError:
+            line = b""
+        if not line.endswith(b"\n"):
+            raise WorkerDied(await self._how_it_ended())
+        return wire.decode_to_parent(line)
+
+    async def _how_it_ended(self) -> str:
+        code = await self._process.wait()
+        how = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
+        return f"the process that ran this job alone {how}"

@@ -1,0 +1,70 @@
+"""What a worker does for the store on a timer, whether or not there is traffic."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from holdfast.clock import new_token
+from holdfast.errors import HoldfastError
+from holdfast.ports import Clock, Store, Value
+from holdfast.runtime import replay
+from holdfast.runtime.runner import Runner
+from holdfast.runtime.schedules import Schedules
+
+_logger = logging.getLogger("holdfast.worker")
+
+_PRUNE_EVERY_S = 60.0
+_PRUNE_AT_ONCE = 1_000
+_ORPHANS_AT_ONCE = 500
+
+
+class Maintenance:
+    """Takes back what dead workers held, fires schedules, drives replays, gives back what waits too long, prunes."""
+
+    def __init__(
+        self,
+        store: Store,
+        runner: Runner,
+        schedules: Schedules,
+        *,
+        worker: str,
+        values: Mapping[str, Value],
+        every_s: float,
+        clock: Clock,
+        on_work: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._runner = runner
+        self._worker = worker
+        self._schedules = schedules
+        self._values = values
+        self._every_s = every_s
+        self._clock = clock
+        self._on_work = on_work
+        self._pruned_s = clock.monotonic()
+
+    async def run(self) -> None:
+        """Once, and then again and again."""
+        while True:
+            try:
+                await self.once()
+            except HoldfastError as error:
+                _logger.warning("maintenance failed, and is tried again: %s", error)
+            await self._clock.asleep(self._every_s)
+
+    async def once(self) -> None:
+        """Everything that is due."""
+        orphans = await self._store.reclaim(self._worker, new_token(), _ORPHANS_AT_ONCE)
+        if orphans:
+            dead = {orphan.worker for orphan in orphans}
+            _logger.warning("took back %d jobs of dead workers: %s", len(orphans), ", ".join(sorted(dead)))
+            self._runner.judge_orphans(orphans)
+            self._on_work()
+        self._runner.release_waiting()
+        await self._schedules.fire(self._clock.now())
+        await replay.drive(self._store, list(self._values.values()), self._worker, self._runner.now())
+        if self._clock.monotonic() - self._pruned_s >= _PRUNE_EVERY_S:
+            self._pruned_s = self._clock.monotonic()
+            while await self._store.prune(_PRUNE_AT_ONCE) == _PRUNE_AT_ONCE:
+                continue

@@ -1,0 +1,67 @@
+"""One worker process: `python -m holdfast.runtime.process TARGET SETTINGS`, as the supervisor starts it."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import sys
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.runtime.isolated import load
+from holdfast.runtime.worker import Worker, WorkerSettings
+
+CANNOT_START = 2
+"""The exit code of a process that could not load the app or open its store: starting it again would not help."""
+
+_PR_SET_PDEATHSIG = 1
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def main() -> None:
+    """Load the app, work until told to stop, and exit with how it ended."""
+    target, settings = sys.argv[1], msgspec.json.decode(sys.argv[2], type=WorkerSettings)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    logging.basicConfig(level=os.environ.get("HOLDFAST_LOG", "INFO").upper(), format=_FORMAT)
+    try:
+        app: Any = load(target)
+        worker: Worker = app.worker(settings, is_replaceable=True)
+        code = asyncio.run(_work(worker))
+    except (HoldfastError, ImportError, AttributeError, SyntaxError) as error:
+        _leave(CANNOT_START, f"{type(error).__name__}: {error}")
+    _leave(code)
+
+
+async def _work(worker: Worker) -> int:
+    loop = asyncio.get_running_loop()
+    heard: list[int] = []
+
+    def on_signal(number: int) -> None:
+        if heard:
+            _leave(128 + number, "a second signal: leaving at once; what was running is run again elsewhere")
+        heard.append(number)
+        worker.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    return int(await worker.run())
+
+
+def _leave(code: int, why: str = "") -> None:
+    """Exit without waiting for threads: one that hangs in a job must not keep the process."""
+    if why:
+        print(f"holdfast worker: {why}", file=sys.stderr)  # noqa: T201
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

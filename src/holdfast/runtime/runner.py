@@ -1,0 +1,601 @@
+"""The one place where users' code runs: it gates, runs and judges deliveries, and gathers their settlements."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.errors import LeaseLost, TimeLimitExceeded, UnknownTask, WorkerDied
+from holdfast.policy.breaker import FAILURE, IGNORED, SUCCESS
+from holdfast.policy.classify import classify
+from holdfast.policy.judge import (
+    COMPLETE,
+    UNKNOWN_TASK_RETRY,
+    Bury,
+    Park,
+    Release,
+    RetryAt,
+    Verdict,
+    blames_orphan,
+    judge,
+    judge_value,
+)
+from holdfast.ports import Clock, Delivery, Exchange, Note, Settlement, Store, Transaction
+from holdfast.runtime import wire
+from holdfast.runtime.context import JobContext
+from holdfast.runtime.counts import Counts
+from holdfast.runtime.isolates import Isolates
+from holdfast.runtime.run import Run, encoded, settlement_of
+from holdfast.runtime.shared.guards import Go, Hold, Request, SharedGuards
+from holdfast.runtime.spec import TaskSpec, limit_gates
+from holdfast.runtime.threads import Threads
+from holdfast.types import Change, Discard, Failure, FailureType, GiveUp, Rng, Snooze
+
+_logger = logging.getLogger("holdfast.worker")
+
+_FREE: Final = Go()
+"""What a task without any guard runs under."""
+_START_WITHIN_S = 1.0
+_RESTOP_S = 1.0
+
+
+class Room(Struct, frozen=True, kw_only=True):
+    """How much a worker runs at a time."""
+
+    concurrency: int = 100
+    """Async jobs in flight."""
+    threads: int = 8
+    """Sync jobs in flight."""
+    processes: int = 2
+    """Isolated jobs in flight."""
+
+
+class Runner:
+    """Runs deliveries within its room. Used from one event loop; `on_settled` is told when settlements wait."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        specs: Mapping[str, TaskSpec],
+        guards: SharedGuards,
+        worker: str,
+        room: Room,
+        clock: Clock,
+        rng: Rng,
+        target: str,
+        lease_s: float,
+        on_settled: Callable[[], None],
+        is_replaceable: bool,
+    ) -> None:
+        self._store = store
+        self._specs = specs
+        self._guards = guards
+        self._worker = worker
+        self._clock = clock
+        self._rng = rng
+        self._lease_s = lease_s
+        self._on_settled = on_settled
+        self._is_replaceable = is_replaceable
+        self._loop = asyncio.get_running_loop()
+        self.room = room
+        self.settlements: list[Settlement] = []
+        """What the next exchange takes along."""
+        self.runs: dict[str, Run] = {}
+        """Everything held, begun or not, by job id."""
+        self.counts = Counts()
+        self.must_be_replaced = False
+        """A thread hangs in a job beyond its time limit: drain, and end this process."""
+        self._waiting: deque[Run] = deque()
+        self._running_async = 0
+        self._threads: Threads[Run] = Threads(room.threads, self._run_sync, self._collect, clock)
+        self._sync_held = 0
+        self._isolated_held = 0
+        self._isolates = Isolates(room.processes, target, store.note, clock, lease_s / 4)
+        self._deadlines: list[tuple[float, int, Run]] = []
+        self._order = itertools.count()
+        self._sweep_at: asyncio.TimerHandle | None = None
+        self._offset_s = 0.0
+        self._budget_requests = any(spec.budget for spec in specs.values())
+
+    # ---- the store's clock, as of its last answer
+
+    def set_now(self, now: float) -> None:
+        """The store's clock, just now."""
+        self._offset_s = now - self._clock.monotonic()
+
+    def now(self) -> float:
+        """The store's clock, as far as this worker knows."""
+        return self._offset_s + self._clock.monotonic()
+
+    # ---- room
+
+    @property
+    def begun(self) -> int:
+        """How many jobs are being run."""
+        return sum(1 for run in self.runs.values() if run.began_s)
+
+    def caps(self, wanted: int) -> dict[str, int]:
+        """At most so many of these: what would not be started within a moment is left to others."""
+        threads = self.room.threads
+        sync_room = threads + int(threads * 0.25 / max(self._threads.busy_s, 1e-4)) - self._sync_held
+        isolated_room = self.room.processes - self._isolated_held
+        caps: dict[str, int] = {}
+        for name, spec in self._specs.items():
+            if spec.is_isolated:
+                caps[f"task:{name}"] = max(0, isolated_room)
+            elif not spec.is_async and sync_room < wanted:
+                caps[f"task:{name}"] = max(0, sync_room)
+        return caps
+
+    # ---- from deliveries to runs
+
+    async def start(self, deliveries: Sequence[Delivery]) -> None:
+        """Gate these and begin to run them; those held back are settled at once."""
+        by_task: dict[str, Go] = {}
+        free: list[Run] = []
+        asked: list[tuple[Delivery, TaskSpec, Request]] = []
+        guards, now = self._guards, self.now()
+        for delivery in deliveries:
+            name = delivery.task
+            spec = self._specs.get(name)
+            if spec is None:
+                self._settle_unknown(delivery)
+                continue
+            go = by_task.get(name)
+            if go is not None and not (spec.budget and delivery.retries):
+                free.append(Run(delivery, spec, go))
+                continue
+            request = self._request(spec, delivery)
+            if request is None:
+                by_task[name] = _FREE
+                free.append(Run(delivery, spec, _FREE))
+                continue
+            if not request.limits and request.budget is None:
+                calm = guards.calm_go(request.breaker, now, earns=spec.budget)
+                if calm is not None:
+                    by_task[name] = calm
+                    free.append(Run(delivery, spec, calm))
+                    continue
+            asked.append((delivery, spec, request))
+        if free:
+            self._begin(free)
+        if asked:
+            await self._ask(asked)
+
+    def _request(self, spec: TaskSpec, delivery: Delivery) -> Request | None:
+        limits = limit_gates(spec, delivery)
+        budget = spec.budget if delivery.retries else None
+        if spec.breaker is None and not limits and spec.budget is None:
+            return None
+        return Request(spec.breaker, limits, budget, spec.budget)
+
+    async def _ask(self, asked: list[tuple[Delivery, TaskSpec, Request]]) -> None:
+        """Take permits from what is shared; each round is one compare-and-set in the store."""
+        guards = self._guards
+        question = guards.ask([request for _, _, request in asked], self.now())
+        while question.changes:
+            sent = list(question.changes)
+            reply = await self._store.exchange(Exchange(changes=sent, seen=guards.seen))
+            self.set_now(reply.now)
+            guards.absorb(reply.values, reply.now)
+            if guards.finish(question, reply.changed, reply.now):
+                break
+        runs = []
+        for (delivery, spec, _), answer in zip(asked, question.answers, strict=True):
+            if isinstance(answer, Hold):
+                self._hold(delivery, spec, answer)
+            else:
+                runs.append(Run(delivery, spec, answer))
+        self._begin(runs)
+
+    def _hold(self, delivery: Delivery, spec: TaskSpec, hold: Hold) -> None:
+        if hold.is_breaker and not spec.waits_for_breaker:
+            error = Failure(
+                FailureType.SYSTEM, texts={"error_name": "CircuitOpenError", "message": hold.why, "fingerprint": ""}
+            )
+            self._settle(delivery, spec, Bury(GiveUp.BREAKER_OPEN.value), None, failure=error)
+        else:
+            self._settle(delivery, spec, Park(hold.delay_s, hold.why), None)
+            self.counts.add(self.now(), spec.name, "parked")
+
+    def _settle_unknown(self, delivery: Delivery) -> None:
+        failure = classify(UnknownTask(f"no task named {delivery.task!r} is registered in this worker"))
+        verdict = judge(UNKNOWN_TASK_RETRY, failure, delivery.retries, 0.0, self._rng)
+        if isinstance(verdict, Bury):
+            verdict = Bury("unknown task")
+        self._settle(delivery, None, verdict, None, failure=failure)
+
+    def _begin(self, runs: list[Run]) -> None:
+        """Hand each to where it runs."""
+        to_threads = []
+        for run in runs:
+            self.runs[run.delivery.id] = run
+            spec = run.spec
+            if spec.is_isolated or run.delivery.is_suspect:
+                self._isolated_held += 1
+                run.task = self._loop.create_task(self._run_isolated(run))
+            elif spec.is_async:
+                if self._running_async < self.room.concurrency:
+                    self._begin_async(run)
+                else:
+                    self._waiting.append(run)
+            else:
+                self._sync_held += 1
+                to_threads.append(run)
+        self._threads.submit(to_threads)
+
+    # ---- async jobs, on the loop
+
+    def _begin_async(self, run: Run) -> None:
+        self._running_async += 1
+        run.task = self._loop.create_task(self._run_async(run))
+
+    async def _run_async(self, run: Run) -> None:
+        spec, delivery = run.spec, run.delivery
+        self._mark_begun(run)
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            args, kwargs = spec.arguments.decode(delivery.payload)
+            if spec.takes_context:
+                args = (JobContext(delivery, _LoopDesk(self, run)), *args)
+            value = await spec.fn(*args, **kwargs)
+        except BaseException as caught:
+            error = self._as_failure(run, caught)
+        self._running_async -= 1
+        if self._waiting:
+            self._begin_async(self._waiting.popleft())
+        self._finish(run, value, error)
+
+    def _as_failure(self, run: Run, error: BaseException) -> BaseException:
+        """What a raised error means, seeing why the run was being stopped."""
+        if isinstance(error, asyncio.CancelledError) and run.stop:
+            if run.task is not None:
+                run.task.uncancel()
+            if run.stop == "overdue" and run.spec.timeout_s is not None:
+                return TimeLimitExceeded(run.spec.timeout_s)
+        return error
+
+    # ---- sync jobs, on threads
+
+    def _run_sync(self, run: Run) -> None:
+        self._mark_begun(run)
+        spec, delivery = run.spec, run.delivery
+        try:
+            args, kwargs = spec.arguments.decode(delivery.payload)
+            if spec.takes_context:
+                args = (JobContext(delivery, _LoopDesk(self, run)), *args)
+            run.value = copy_context().run(spec.fn, *args, **kwargs)
+        except BaseException as error:
+            run.error = error
+
+    def _collect(self, runs: list[Run]) -> None:
+        self._sync_held -= len(runs)
+        for run in runs:
+            self._finish(run, run.value, run.error)
+
+    # ---- isolated jobs, in processes of their own
+
+    async def _run_isolated(self, run: Run) -> None:
+        spec, delivery = run.spec, run.delivery
+        ended: wire.Ended | None = None
+        error: BaseException | None = None
+        try:
+            ended = await self._isolates.run(delivery, spec.timeout_s, lambda: self._mark_begun(run, has_limit=False))
+        except BaseException as caught:
+            error = self._as_failure(run, caught)
+        self._isolated_held -= 1
+        if ended is None:
+            self._finish(run, None, error)
+            return
+        run.is_settled = run.is_settled or ended.is_settled
+        if ended.failure_type is not None:
+            failure = Failure(ended.failure_type, None, ended.severity, ended.retry_after, ended.texts)  # type: ignore[arg-type]
+            verdict: Verdict = Bury(ended.reason) if ended.delay_s is None else RetryAt(ended.delay_s)
+            self._finish_failed(run, failure, verdict)
+        elif ended.snooze_s is not None or ended.discard is not None:
+            self._finish(
+                run, Snooze(ended.snooze_s) if ended.snooze_s is not None else Discard(ended.discard or ""), None
+            )
+        else:
+            self._finish_completed(run, ended.result, ended.reason)
+
+    # ---- time limits
+
+    def _mark_begun(self, run: Run, *, has_limit: bool = True) -> None:
+        """From here on it runs; called on whatever thread it runs on."""
+        began_s = self._clock.monotonic()
+        run.began_s = began_s
+        run.began_at = began_s + self._offset_s
+        limit_s = run.spec.timeout_s
+        if has_limit and limit_s is not None:
+            if run.spec.is_async:
+                self._limit(run, began_s + limit_s)
+            else:
+                self._loop.call_soon_threadsafe(self._limit, run, began_s + limit_s)
+
+    def _limit(self, run: Run, deadline_s: float) -> None:
+        heapq.heappush(self._deadlines, (deadline_s, next(self._order), run))
+        if self._deadlines[0][2] is run:
+            self._set_sweep(deadline_s)
+
+    def _set_sweep(self, deadline_s: float) -> None:
+        if self._sweep_at is not None:
+            self._sweep_at.cancel()
+        self._sweep_at = self._loop.call_later(max(0.0, deadline_s - self._clock.monotonic()), self._sweep_deadlines)
+
+    def _sweep_deadlines(self) -> None:
+        """One timer for every time limit in this worker."""
+        self._sweep_at = None
+        now_s = self._clock.monotonic()
+        while self._deadlines and self._deadlines[0][0] <= now_s:
+            _, _, run = heapq.heappop(self._deadlines)
+            if self.runs.get(run.delivery.id) is run and not run.is_settled:
+                self._overdue(run)
+        if self._deadlines:
+            self._set_sweep(self._deadlines[0][0])
+
+    def _overdue(self, run: Run) -> None:
+        run.stop = run.stop or "overdue"
+        if run.task is not None:
+            run.task.cancel()
+            self._limit(run, self._clock.monotonic() + _RESTOP_S)  # code may swallow a cancellation: insist
+        elif self._is_replaceable:
+            self.must_be_replaced = True
+            _logger.error(
+                "%s job %s is still running after its time limit of %g s, on a thread that cannot be stopped; this "
+                "process drains and is replaced",
+                run.spec.name,
+                run.delivery.id,
+                run.spec.timeout_s,
+            )
+            blame = str(TimeLimitExceeded(run.spec.timeout_s or 0.0))
+            note = Note(id=run.delivery.id, token=run.delivery.token, blame=blame)
+            task = self._loop.create_task(self._blame(note))
+            run.task = task  # keeps it alive, and stops us from coming here again
+            self._on_settled()
+        else:
+            self._forget(run)
+            failure = run.spec.classify(
+                TimeLimitExceeded(run.spec.timeout_s or 0.0, still_running=True), run.spec.context
+            )
+            self._settle(run.delivery, run.spec, Bury(GiveUp.STILL_RUNNING.value), run.began_at, failure=failure)
+            run.is_settled = True
+
+    async def _blame(self, note: Note) -> None:
+        await self._store.note(note)
+
+    # ---- from runs to settlements
+
+    def _finish(self, run: Run, value: Any, error: BaseException | None) -> None:
+        if error is None:
+            if value is None or not isinstance(value, Snooze | Discard):
+                result, reason = encoded(value)
+                self._finish_completed(run, result, reason)
+                return
+            self._forget(run)
+            if not run.is_settled:
+                self._report(run, SUCCESS)
+                self._settle(run.delivery, run.spec, judge_value(value), run.began_at)
+            return
+        if isinstance(error, asyncio.CancelledError) and run.stop in {"shutdown", "cancelled"}:
+            self._forget(run)
+            if run.stop == "shutdown" and not run.is_settled:
+                self._report(run, IGNORED)
+                self._settle(run.delivery, run.spec, Release(is_suspect=run.delivery.is_suspect), None)
+            return
+        if isinstance(error, LeaseLost):
+            self._forget(run)
+            _logger.warning("%s job %s was lost to another worker, or cancelled", run.spec.name, run.delivery.id)
+            return
+        failure = run.spec.classify(error, run.spec.context)
+        run_s = self._clock.monotonic() - run.began_s if run.began_s else 0.0
+        delivery = run.delivery
+        verdict = judge(run.spec.retry, failure, delivery.retries, delivery.elapsed_s + run_s, self._rng)
+        self._finish_failed(run, failure, verdict)
+
+    def _finish_completed(self, run: Run, result: bytes, reason: str) -> None:
+        self._forget(run)
+        if run.go is not _FREE:
+            self._report(run, SUCCESS)
+        delivery = run.delivery
+        now = self.now()
+        self.counts.add(now, delivery.task, "completed")
+        self.counts.add_run(now, delivery.task, now - run.began_at)
+        if reason:
+            _logger.warning("%s job %s: %s", delivery.task, delivery.id, reason)
+        if not run.is_settled:
+            spec = run.spec
+            self.settlements.append(
+                Settlement(
+                    id=delivery.id,
+                    token=delivery.token,
+                    change=_COMPLETED,
+                    keep_s=spec.result_keep_s,
+                    result=result,
+                    reason=reason,
+                    elapsed_s=delivery.elapsed_s + now - run.began_at,
+                    started_at=run.began_at,
+                )
+            )
+        self._on_settled()
+
+    def _finish_failed(self, run: Run, failure: Failure, verdict: Verdict) -> None:
+        self._forget(run)
+        delivery, spec = run.delivery, run.spec
+        if run.is_settled:
+            _logger.error(
+                "%s job %s raised after it had completed itself: %s: %s",
+                delivery.task,
+                delivery.id,
+                failure.error_name,
+                failure.message,
+            )
+            self._report(run, IGNORED)
+            self._on_settled()
+            return
+        counted = spec.breaker is not None and failure.type in spec.breaker_config.failure_types
+        self._report(run, FAILURE if counted else IGNORED, f"{failure.error_name}: {failure.message}")
+        self._settle(delivery, spec, verdict, run.began_at or None, failure=failure)
+
+    def _report(self, run: Run, outcome: Any, cause: str | None = None) -> None:
+        if run.go is _FREE:
+            return
+        duration_s = self._clock.monotonic() - run.began_s if run.began_s else 0.0
+        self._guards.report(run.go, outcome, self.now(), slow_s=duration_s, cause=cause)
+
+    def _settle(
+        self,
+        delivery: Delivery,
+        spec: TaskSpec | None,
+        verdict: Verdict,
+        began_at: float | None,
+        failure: Failure | None = None,
+    ) -> None:
+        now = self.now()
+        breaker = ""
+        if failure is not None and spec is not None and spec.breaker is not None:
+            breaker = self._guards.state_of(spec.breaker, now).value
+        settlement = settlement_of(
+            delivery,
+            spec,
+            verdict,
+            worker=self._worker,
+            began_at=began_at,
+            ended_at=now,
+            failure=failure,
+            breaker=breaker,
+        )
+        self.settlements.append(settlement)
+        if failure is not None:
+            self._log_failure(delivery, verdict, failure)
+            self.counts.add(now, delivery.task, "retried" if isinstance(verdict, RetryAt) else "failed")
+            self.counts.add(now, delivery.task, f"failed:{failure.type.value}")
+        self._on_settled()
+
+    def _log_failure(self, delivery: Delivery, verdict: Verdict, failure: Failure) -> None:
+        what = f"retried in {verdict.delay_s:.3g} s" if isinstance(verdict, RetryAt) else f"given up: {verdict.reason}"  # type: ignore[union-attr]
+        _logger.warning(
+            "%s job %s attempt %d failed (%s), %s: %s: %s",
+            delivery.task,
+            delivery.id,
+            delivery.attempt,
+            failure.type.value,
+            what,
+            failure.error_name,
+            failure.message,
+            extra={"task": delivery.task, "job": delivery.id, "attempt": delivery.attempt, "worker": self._worker},
+        )
+
+    def _forget(self, run: Run) -> None:
+        self.runs.pop(run.delivery.id, None)
+
+    # ---- orphans
+
+    def judge_orphans(self, orphans: Sequence[Delivery]) -> None:
+        """Settle what a dead worker left: most go back at no cost, as suspects; a job that ran alone has failed."""
+        for delivery in orphans:
+            spec = self._specs.get(delivery.task)
+            if not blames_orphan(is_alone=delivery.is_alone or bool(delivery.blame), orphaned=delivery.orphaned):
+                self._settle(delivery, spec, Release(is_suspect=True), None)
+                continue
+            if delivery.blame:
+                error: Exception = TimeLimitExceeded.__new__(TimeLimitExceeded, delivery.blame)
+                error.args = (delivery.blame,)
+            else:
+                error = WorkerDied(f"worker {delivery.worker} died while it ran this job")
+            failure = spec.classify(error, spec.context) if spec else classify(error)
+            began_at, ended_at = delivery.claimed_at, self.now()
+            policy = spec.retry if spec else UNKNOWN_TASK_RETRY
+            elapsed_s = delivery.elapsed_s + max(0.0, ended_at - began_at)
+            verdict = judge(policy, failure, delivery.retries, elapsed_s, self._rng)
+            self._settle(delivery, spec, verdict, began_at, failure=failure)
+
+    # ---- stopping
+
+    def release_waiting(self, older_than_s: float = _START_WITHIN_S) -> None:
+        """Give back what has waited here for longer than a moment without being begun."""
+        limit = self.now() - older_than_s
+        if self._waiting and self._waiting[0].delivery.claimed_at <= limit:
+            self._give_back(list(self._waiting))
+            self._waiting.clear()
+        held = self._threads.take_back()
+        late = [run for run in held if run.delivery.claimed_at <= limit]
+        self._sync_held -= len(late)
+        self._give_back(late)
+        self._threads.submit([run for run in held if run.delivery.claimed_at > limit])
+        for run in list(self.runs.values()):
+            is_isolated = run.spec.is_isolated or run.delivery.is_suspect
+            if is_isolated and not run.began_s and not run.stop and run.delivery.claimed_at <= limit and run.task:
+                run.stop = "shutdown"
+                run.task.cancel()
+
+    def _give_back(self, runs: list[Run]) -> None:
+        for run in runs:
+            self._forget(run)
+            self._guards.release(run.go)
+            self._settle(run.delivery, run.spec, Release(is_suspect=run.delivery.is_suspect), None)
+
+    def stop(self, ids: Sequence[str] | None, why: str) -> None:
+        """Stop these runs, or all of them: async and isolated ones are cancelled, threads are left to their end."""
+        for run in [self.runs[one] for one in ids if one in self.runs] if ids is not None else list(self.runs.values()):
+            run.stop = why
+            if why == "cancelled":
+                run.is_settled = True
+            if run.task is not None and (run.spec.is_async or run.spec.is_isolated or run.delivery.is_suspect):
+                run.task.cancel()
+
+    async def close(self) -> None:
+        """End the threads and processes."""
+        self._threads.close()
+        await self._isolates.close()
+        if self._sweep_at is not None:
+            self._sweep_at.cancel()
+
+
+_COMPLETED: Final = Change.COMPLETE
+
+
+class _LoopDesk:
+    """What a context in this process asks of the runner."""
+
+    def __init__(self, runner: Runner, run: Run) -> None:
+        self._runner = runner
+        self._run = run
+
+    def note(self, note: Note) -> bool:
+        """From a thread: wait for the loop to do it."""
+        runner = self._runner
+        try:
+            is_on_loop = asyncio.get_running_loop() is runner._loop
+        except RuntimeError:
+            is_on_loop = False
+        if is_on_loop:
+            raise RuntimeError("in an async task use the a… twin: `await job.acheckpoint(…)`, `astep`, `aprogress`")
+        return asyncio.run_coroutine_threadsafe(runner._store.note(note), runner._loop).result()
+
+    async def anote(self, note: Note) -> bool:
+        """From the loop."""
+        return await self._runner._store.note(note)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Leaving the block completes the job."""
+        runner, run = self._runner, self._run
+        now = runner.now()
+        settlement = settlement_of(
+            run.delivery, run.spec, COMPLETE, worker=runner._worker, began_at=run.began_at, ended_at=now
+        )
+        with runner._store.transaction(settlement, runner._lease_s / 4) as tx:
+            yield tx
+        run.is_settled = True

@@ -1,0 +1,55 @@
+"""A task as the runtime sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from holdfast.policy.breaker import BreakerConfig
+from holdfast.policy.budget import BudgetConfig
+from holdfast.policy.limiter import Rate
+from holdfast.policy.retry import RetryPolicy
+from holdfast.ports import Delivery
+from holdfast.runtime.payload import Arguments
+from holdfast.runtime.shared.names import limit_gate
+from holdfast.types import Failure, FailureContext, NewJob
+
+Scope = Literal["task", "tenant", "user", "project"]
+
+
+class TaskSpec(Struct, frozen=True, kw_only=True, eq=False):
+    """Everything that is needed to run a task and to judge what comes of it."""
+
+    name: str
+    fn: Callable[..., Any]
+    is_async: bool
+    takes_context: bool
+    arguments: Arguments
+    queue: str
+    priority: int
+    retry: RetryPolicy
+    breaker: str | None
+    """The breaker key; None is no breaker."""
+    breaker_config: BreakerConfig
+    rates: Mapping[Scope, Rate]
+    budget: str | None
+    budget_config: BudgetConfig
+    timeout_s: float | None
+    is_isolated: bool
+    waits_for_breaker: bool
+    """Whether its jobs wait while the breaker is open; otherwise they are given up."""
+    has_dead_letters: bool
+    dead_letter_keep_s: float
+    result_keep_s: float
+    classify: Callable[[BaseException, FailureContext | None], Failure]
+    context: FailureContext
+
+
+def limit_gates(spec: TaskSpec, of: Delivery | NewJob) -> tuple[str, ...]:
+    """The gates of a task's rate limits for one job."""
+    return tuple(
+        limit_gate(spec.name) if scope == "task" else limit_gate(spec.name, scope, str(getattr(of, scope)))
+        for scope in spec.rates
+    )

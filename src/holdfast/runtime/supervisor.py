@@ -1,0 +1,197 @@
+"""Keeps a number of worker processes running: starts them, replaces the dead, stops them in good order."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from holdfast.ports import Clock
+from holdfast.runtime.process import CANNOT_START
+from holdfast.runtime.worker import Exit, WorkerSettings
+
+_logger = logging.getLogger("holdfast.supervisor")
+
+_LOOK_S = 0.1
+_RELOAD_LOOK_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+_STABLE_S = 10.0
+_KILL_AFTER_S = 10.0
+
+
+class Supervisor:
+    """Runs `count` worker processes until it is told to stop.
+
+    A process that ends by itself is started again, after a pause that grows while starts keep failing. The first
+    SIGTERM or SIGINT asks every process to drain; the second ends them at once. With `watch`, a change of a Python file
+    below it restarts the processes.
+    """
+
+    def __init__(
+        self, target: str, settings: WorkerSettings, count: int, clock: Clock, *, watch: Path | None = None
+    ) -> None:
+        self._command = [
+            sys.executable,
+            "-m",
+            "holdfast.runtime.process",
+            target,
+            msgspec.json.encode(settings).decode(),
+        ]
+        self._grace_s = settings.grace_s
+        self._clock = clock
+        self._places = [_Place(clock) for _ in range(count)]
+        self._signals: list[int] = []
+        self._wake = threading.Event()
+        self._watch = watch
+        self.restarts = 0
+
+    def run(self) -> int:
+        """Start the processes and look after them; the exit code says how they ended."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        stamps = self._stamps()
+        looked_s = self._clock.monotonic()
+        while not self._signals:
+            code = self._start_missing()
+            if code is not None:
+                self._stop_all()
+                return code
+            self._clock.wait(self._wake, _LOOK_S)
+            if self._watch is not None and self._clock.monotonic() - looked_s >= _RELOAD_LOOK_S:
+                looked_s = self._clock.monotonic()
+                if (now := self._stamps()) != stamps:
+                    stamps = now
+                    _logger.info("files changed: restarting")
+                    self._reload()
+        return self._stop_all()
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self._signals.append(number)
+        self._wake.set()
+
+    def _start_missing(self) -> int | None:
+        """Start what is not running; the exit code when that is hopeless."""
+        for place in self._places:
+            code = place.look()
+            if code is not None:
+                self.restarts += 1
+                if code == CANNOT_START and self._watch is None:
+                    return code
+                how = "is replaced" if code == Exit.REPLACE else f"ended with {code} and is started again"
+                _logger.warning("worker process %d %s", place.last_pid, how)
+                if code == CANNOT_START:
+                    place.hold()
+            if place.is_due:
+                place.start(self._command)
+        return None
+
+    def _reload(self) -> None:
+        self._stop_all(is_final=False)
+        for place in self._places:
+            place.release()
+
+    def _stop_all(self, *, is_final: bool = True) -> int:
+        """Ask all to drain, and end those that do not within their grace time; the worst exit code."""
+        for place in self._places:
+            place.send(signal.SIGTERM)
+        deadline_s = self._clock.monotonic() + self._grace_s + _KILL_AFTER_S
+        heard = len(self._signals)
+        while any(place.is_running for place in self._places):
+            is_second = is_final and len(self._signals) > max(1, heard)
+            if is_second or self._clock.monotonic() > deadline_s:
+                for place in self._places:
+                    place.send(signal.SIGKILL)
+                for place in self._places:
+                    place.wait()
+                return 128 + self._signals[-1] if is_second else Exit.RELEASED
+            self._wake.clear()
+            self._clock.wait(self._wake, 0.02)
+        return max((place.code for place in self._places), default=0)
+
+    def _stamps(self) -> dict[str, float]:
+        if self._watch is None:
+            return {}
+        return {str(path): path.stat().st_mtime for path in _python_files(self._watch)}
+
+
+def _python_files(root: Path) -> Iterable[Path]:
+    skipped = {"__pycache__", "node_modules", "venv"}
+    for folder, names, files in os.walk(root):
+        names[:] = [name for name in names if name not in skipped and not name.startswith(".")]
+        for file in files:
+            if file.endswith(".py"):
+                path = Path(folder, file)
+                if path.exists():
+                    yield path
+
+
+class _Place:
+    """One of the processes, over its lives."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_s = 0.0
+        self._due_s: float | None = 0.0
+        self._failures = 0
+        self.code = 0
+        self.last_pid = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process."""
+        if self._process is not None and self._process.poll() is not None:
+            self.code, self._process = _code(self._process), None
+        return self._process is not None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a process is to be started now."""
+        return not self.is_running and self._due_s is not None and self._clock.monotonic() >= self._due_s
+
+    def start(self, command: list[str]) -> None:
+        """Start a process, in a session of its own: a terminal's Ctrl-C is for the supervisor alone."""
+        self._process = subprocess.Popen(command, start_new_session=True)  # noqa: S603
+        self._started_s = self._clock.monotonic()
+        self.last_pid = self._process.pid
+
+    def look(self) -> int | None:
+        """The exit code of a process that has ended since the last look; sets when the next one is due."""
+        if self._process is None or self._process.poll() is None:
+            return None
+        code, self._process = _code(self._process), None
+        now_s = self._clock.monotonic()
+        is_stable = now_s - self._started_s >= _STABLE_S or code == Exit.REPLACE
+        self._failures = 0 if is_stable else self._failures + 1
+        self._due_s = now_s + min(_LONGEST_PAUSE_S, 0.1 * 2**self._failures if self._failures > 1 else 0.0)
+        return code
+
+    def hold(self) -> None:
+        """Do not start it again until released."""
+        self._due_s = None
+
+    def release(self) -> None:
+        """Start it at once."""
+        self._due_s, self._failures = 0.0, 0
+
+    def send(self, number: int) -> None:
+        """Send a signal, if there is a process."""
+        if self.is_running and self._process is not None:
+            self._process.send_signal(number)
+
+    def wait(self) -> None:
+        """Until it is gone."""
+        if self._process is not None:
+            self._process.wait()
+
+
+def _code(process: subprocess.Popen[bytes]) -> int:
+    """The exit code; a process ended by a signal has 128 and the signal's number, as in a shell."""
+    return 128 - process.returncode if process.returncode < 0 else process.returncode

@@ -1,0 +1,144 @@
+"""Sync jobs on a few threads: they share a queue, and short ones share the hop to a thread and back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from holdfast.ports import Clock
+
+W = TypeVar("W")
+
+_TICK_S = 0.01
+_SHORT_S = 0.002
+
+
+class Threads(Generic[W]):
+    """Runs work on up to `size` threads and hands back what is done, many at a time.
+
+    One thread is woken for a batch. While it gets through job after job, the others sleep, because threads that only
+    pass the interpreter around make each other slow; once the running job has taken longer than 10 ms, or jobs are
+    known to take long, the rest of the batch wakes as many as it needs.
+    """
+
+    def __init__(self, size: int, run: Callable[[W], None], on_done: Callable[[list[W]], None], clock: Clock) -> None:
+        self.size = size
+        self._run = run
+        self._on_done = on_done
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._ready: deque[W] = deque()
+        self._done: deque[W] = deque()
+        self._lock = threading.Lock()
+        self._permits = threading.Semaphore(0)
+        self._idle = 0
+        self._started = 0
+        self._taken = 0
+        self._seen_taken = 0
+        self._is_told = False
+        self._is_closed = False
+        self._ticking = False
+        self.busy_s = _SHORT_S
+        """How long a job takes, as a moving average."""
+        self.running: set[W] = set()
+
+    def submit(self, work: list[W]) -> None:
+        """Run these, in order; from the event loop."""
+        if not work:
+            return
+        self._ready.extend(work)
+        self._rouse(len(self._ready) if self.busy_s > _SHORT_S else 1)
+        self._watch()
+
+    @property
+    def waiting(self) -> int:
+        """How many have not been begun."""
+        return len(self._ready)
+
+    def take_back(self) -> list[W]:
+        """What has not been begun, taken out of the queue."""
+        back = []
+        while self._ready:
+            try:
+                back.append(self._ready.popleft())
+            except IndexError:
+                break  # a thread was quicker
+        return back
+
+    def close(self) -> None:
+        """Let the threads end once they are done with what they run; what is queued is left."""
+        self._is_closed = True
+        self._permits.release(self.size)
+
+    # ---- on the loop
+
+    def _rouse(self, wanted: int) -> None:
+        with self._lock:
+            for _ in range(min(wanted, self.size)):
+                if self._idle > 0:
+                    self._idle -= 1
+                    self._permits.release()
+                elif self._started < self.size:
+                    self._started += 1
+                    threading.Thread(target=self._work, name=f"holdfast-{self._started}", daemon=True).start()
+                else:
+                    break
+
+    def _watch(self) -> None:
+        if not self._ticking:
+            self._ticking = True
+            self._seen_taken = self._taken
+            self._loop.call_later(_TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        """Every 10 ms while something waits: wake the others when nothing was begun since the last look."""
+        self._ticking = False
+        if not self._ready or self._is_closed:
+            return
+        if self._taken == self._seen_taken:
+            self._rouse(len(self._ready))
+        self._watch()
+
+    def _collect(self) -> None:
+        self._is_told = False
+        done = []
+        while self._done:
+            done.append(self._done.popleft())
+        self._on_done(done)
+
+    # ---- on a thread
+
+    def _work(self) -> None:
+        clock, ready = self._clock, self._ready
+        while not self._is_closed:
+            try:
+                one = ready.popleft()
+            except IndexError:
+                if not self._rest():
+                    return
+                continue
+            self._taken += 1
+            self.running.add(one)
+            began_s = clock.monotonic()
+            self._run(one)
+            self.busy_s += 0.05 * (clock.monotonic() - began_s - self.busy_s)
+            self.running.discard(one)
+            self._done.append(one)
+            if not self._is_told:
+                self._is_told = True
+                try:
+                    self._loop.call_soon_threadsafe(self._collect)
+                except RuntimeError:
+                    return  # the loop is gone, and with it everybody who cared
+
+    def _rest(self) -> bool:
+        """Sleep until there may be work; False at the end."""
+        with self._lock:
+            if self._ready:
+                return True  # it came after our look, and nobody was counted idle to be woken
+            self._idle += 1
+        self._permits.acquire()
+        return not self._is_closed

@@ -1,0 +1,71 @@
+"""What a worker and its isolated processes say to each other: JSON lines over a socket pair."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.ports import Delivery, Note
+from holdfast.types import FailureType, Severity
+
+
+class Start(msgspec.Struct, tag="start"):
+    """Run this job."""
+
+    delivery: Delivery
+    limit_s: float
+    """How long a transaction may hold the write lock."""
+
+
+class Noted(msgspec.Struct, tag="noted"):
+    """The answer to a note."""
+
+    is_held: bool
+
+
+class Ready(msgspec.Struct, tag="ready"):
+    """The process has loaded the tasks; or why it could not."""
+
+    error: str = ""
+
+
+class Ask(msgspec.Struct, tag="note"):
+    """Remember this."""
+
+    note: Note
+
+
+class Ended(msgspec.Struct, tag="ended"):
+    """The attempt has ended: with a result, or with a failure."""
+
+    result: bytes = b"null"
+    reason: str = ""
+    snooze_s: float | None = None
+    discard: str | None = None
+    is_settled: bool = False
+    """It completed itself, in a transaction."""
+    failure_type: FailureType | None = None
+    severity: Severity | None = None
+    retry_after: float | None = None
+    texts: dict[str, str] = {}
+    delay_s: float | None = None
+    """The judge's wait before the next attempt; None with a failure is to give up, for the reason."""
+
+
+ToChild = Start | Noted
+ToParent = Ready | Ask | Ended
+
+encode = msgspec.json.Encoder().encode
+
+
+def decode_to_child(line: bytes) -> ToChild:
+    """What the worker said."""
+    return _to_child.decode(line)
+
+
+def decode_to_parent(line: bytes) -> ToParent:
+    """What an isolated process said."""
+    return _to_parent.decode(line)
+
+
+_to_child: msgspec.json.Decoder[ToChild] = msgspec.json.Decoder(ToChild)
+_to_parent: msgspec.json.Decoder[ToParent] = msgspec.json.Decoder(ToParent)

@@ -1,0 +1,413 @@
+"""A worker: claims jobs, runs them, settles them, keeps its lease and looks after the store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+
+from msgspec import Struct
+
+from holdfast.clock import SystemClock, chance, new_id, new_token
+from holdfast.errors import HoldfastError, StoreError
+from holdfast.policy import bounds
+from holdfast.ports import Beat, Claim, Clock, Exchange, Exchanged, Settlement, Store, Value, WorkerRecord
+from holdfast.runtime.heart import Heart
+from holdfast.runtime.hooks import Hooks
+from holdfast.runtime.maintenance import Maintenance
+from holdfast.runtime.replay import PREFIX as REPLAY
+from holdfast.runtime.runner import Room, Runner
+from holdfast.runtime.schedules import Schedule, Schedules
+from holdfast.runtime.shared.guards import SharedGuards
+from holdfast.runtime.spec import TaskSpec
+from holdfast.types import BreakerChanged, BreakerMode, Rng
+
+_logger = logging.getLogger("holdfast.worker")
+
+_BATCH = 500
+_AHEAD_S = 0.05
+_IDLE_S = 1.0
+_AGAIN_S = 0.5
+_MINUTE_S = 60.0
+
+
+class Exit(IntEnum):
+    """How a worker ended; the process's exit code."""
+
+    DRAINED = 0
+    """Everything it had begun was finished."""
+    RELEASED = 3
+    """The grace time ran out: what was still running was given back."""
+    REPLACE = 4
+    """It lost its lease, or a thread hangs: start another in its place."""
+
+
+class WorkerSettings(Struct, frozen=True, kw_only=True):
+    """How a worker works.
+
+    queues: those it takes jobs from; None is all of them.
+    room: how many jobs it runs at a time.
+    lease_s: how long its jobs are left to it without a heartbeat; heartbeat_s and sweep_s follow from it unless given.
+    grace_s: how long a stop waits for what is running.
+    """
+
+    queues: tuple[str, ...] | None = None
+    room: Room = Room()
+    lease_s: float = 30.0
+    heartbeat_s: float | None = None
+    sweep_s: float = 1.0
+    grace_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        bounds.length("lease_s", self.lease_s, above=0.0)
+        bounds.length("sweep_s", self.sweep_s, above=0.0)
+        bounds.length("grace_s", self.grace_s)
+        bounds.whole("concurrency", self.room.concurrency, low=1)
+        bounds.whole("threads", self.room.threads, low=1)
+        bounds.whole("processes", self.room.processes, low=1)
+        if self.heartbeat_s is not None:
+            bounds.length("heartbeat_s", self.heartbeat_s, above=0.0)
+            bounds.number("lease_s", self.lease_s, above=2 * self.heartbeat_s)
+
+    @property
+    def beat_s(self) -> float:
+        """Seconds between heartbeats."""
+        return self.lease_s / 5 if self.heartbeat_s is None else self.heartbeat_s
+
+
+class Worker:
+    """One worker on one event loop. `run` ends when `stop` was called, or when the worker has to be replaced."""
+
+    def __init__(
+        self,
+        store: Store,
+        specs: Mapping[str, TaskSpec],
+        *,
+        settings: WorkerSettings | None = None,
+        schedules: Sequence[Schedule] = (),
+        hooks: Hooks | None = None,
+        target: str = "",
+        clock: Clock | None = None,
+        rng: Rng = chance,
+        is_replaceable: bool = False,
+    ) -> None:
+        self.id = new_id()
+        self._store = store
+        self._specs = specs
+        self._settings = settings or WorkerSettings()
+        self._schedules = schedules
+        self._hooks = hooks or Hooks()
+        self._target = target
+        self._clock: Clock = clock or SystemClock()
+        self._rng = rng
+        self._is_replaceable = is_replaceable
+        self.guards = shared_guards(specs)
+        self._replays: dict[str, Value] = {}
+        room = self._settings.room
+        self._runs_alone = room.concurrency == room.threads == 1
+        self._started_at = 0.0
+        self._is_stopping = False
+        self._is_lost = False
+        self._rate = 0.0  # completions a second, lately
+        self._rated_at = 0.0
+        self._next_due_s: float | None = None
+        self._is_idle = False
+
+    # ---- from outside
+
+    def stop(self) -> None:
+        """Stop claiming, finish what is running within the grace time, then leave. From the worker's own loop."""
+        self._is_stopping = True
+        self._wake.set()
+
+    async def run(self) -> Exit:
+        """Work until stopped."""
+        await self._open()
+        try:
+            pump = asyncio.create_task(self._pump())
+            upkeep = asyncio.create_task(self._maintenance.run())
+            try:
+                await pump
+            finally:
+                upkeep.cancel()
+                await asyncio.gather(upkeep, return_exceptions=True)
+            return await self._drain()
+        finally:
+            await self._close()
+
+    async def run_until_idle(self, skip: bool) -> None:
+        """Work until no job is ready, and none will be (with skip, the store's clock is moved on to delayed ones)."""
+        await self._open()
+        try:
+            await self._pump_until_idle(skip)
+        finally:
+            self.runner.stop(None, "shutdown")
+            await self._close()
+
+    # ---- beginning and end
+
+    async def _open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._store_wait: asyncio.Task[None] | None = None
+        self.runner = Runner(
+            store=self._store,
+            specs=self._specs,
+            guards=self.guards,
+            worker=self.id,
+            room=self._settings.room,
+            clock=self._clock,
+            rng=self._rng,
+            target=self._target,
+            lease_s=self._settings.lease_s,
+            on_settled=self._wake.set,
+            is_replaceable=self._is_replaceable,
+        )
+        self._maintenance = Maintenance(
+            self._store,
+            self.runner,
+            Schedules(self._store, self._schedules),
+            worker=self.id,
+            values=self._replays,
+            every_s=self._settings.sweep_s,
+            clock=self._clock,
+            on_work=self._wake.set,
+        )
+        self._heart = Heart(
+            self._store,
+            self._describe,
+            every_s=self._settings.beat_s,
+            clock=self._clock,
+            on_beat=self._on_beat,
+            on_lost=self._on_lost,
+        )
+        first = await self._store.exchange(Exchange())
+        self._started_at = first.now
+        self._take_over(first)
+        await self._heart.start()
+        await self._hooks.start()
+
+    async def _close(self) -> None:
+        self._heart.stop()
+        if self._store_wait is not None:
+            self._store_wait.cancel()
+            await asyncio.gather(self._store_wait, return_exceptions=True)
+        await self.runner.close()
+        if not self._is_lost:
+            try:
+                await self._flush()
+                await self._store.heartbeat(WorkerRecord(id=self.id, lease_s=0.0))
+            except HoldfastError as error:
+                _logger.warning("could not take leave of the store: %s", error)
+        await self._hooks.stop()
+
+    def _describe(self) -> WorkerRecord:
+        return WorkerRecord(
+            id=self.id,
+            lease_s=self._settings.lease_s,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=self._settings.queues or (),
+            running=len(self.runner.runs),
+            started_at=self._started_at,
+            counts=dict(self.runner.counts.totals),
+        )
+
+    # ---- the heart's thread
+
+    def _on_beat(self, beat: Beat) -> None:
+        if beat.cancelled:
+            self._loop.call_soon_threadsafe(self.runner.stop, beat.cancelled, "cancelled")
+
+    def _on_lost(self, why: str) -> None:
+        self._loop.call_soon_threadsafe(self._lose, why)
+
+    def _lose(self, why: str) -> None:
+        _logger.error("worker %s stops its work: %s", self.id, why)
+        self._is_lost = True
+        self.runner.stop(None, "cancelled")
+        self.stop()
+
+    # ---- the pump
+
+    async def _pump(self) -> None:
+        """Settle and claim, over and over: while one exchange is under way, the next settlements gather."""
+        while not self._is_stopping and not self.runner.must_be_replaced:
+            if not await self._turn():
+                await self._pause()
+
+    async def _turn(self) -> bool:
+        """One exchange, if there is anything to say or to ask; whether it is worth another at once."""
+        self._wake.clear()
+        wanted = self._wanted()
+        is_worthwhile = wanted > 0 or self._has_news()
+        if not is_worthwhile:
+            return False
+        try:
+            reply = await self._exchange(wanted)
+        except StoreError as error:
+            _logger.error("the store does not answer as it should: %s", error)
+            await self._clock.asleep(_AGAIN_S)
+            return True
+        await self.runner.start(reply.deliveries)
+        self._next_due_s = reply.next_due_s
+        return bool(reply.deliveries) or self._has_news()
+
+    def _has_news(self) -> bool:
+        return bool(self.runner.settlements) or self.guards.is_urgent
+
+    def _wanted(self) -> int:
+        """How many more jobs can be begun soon: the free places, and what a moment's work will free."""
+        held = len(self.runner.runs)
+        if self._runs_alone:
+            return 1 - held
+        ahead = min(2 * _BATCH, int(self._rate * _AHEAD_S))
+        wanted = self._settings.room.concurrency + ahead - held
+        return min(_BATCH, wanted) if wanted >= max(1, ahead // 4) or held == 0 else 0
+
+    async def _exchange(self, wanted: int) -> Exchanged:
+        runner, guards = self.runner, self.guards
+        settlements, runner.settlements = runner.settlements, []
+        counts = runner.counts.take()
+        now = runner.now()
+        changes = guards.changes(now)
+        claim = None
+        if wanted > 0:
+            caps = guards.caps(now) | runner.caps(wanted)
+            claim = Claim(
+                worker=self.id,
+                token=new_token(),
+                limit=wanted,
+                queues=self._settings.queues,
+                caps=caps,
+                is_alone=self._runs_alone,
+            )
+        try:
+            reply = await self._store.exchange(
+                Exchange(settlements=settlements, changes=changes, counts=counts, claim=claim, seen=guards.seen)
+            )
+        except BaseException:
+            # Safe to send again: a settlement that did take effect says so a second time.
+            runner.settlements = settlements + runner.settlements
+            runner.counts.put_back(counts)
+            guards.lost(changes)
+            raise
+        self._take_over(reply)
+        guards.confirm(changes, reply.changed, reply.now)
+        self._note_rate(len(settlements))
+        self._warn_of_lost(settlements, reply.settled)
+        return reply
+
+    def _take_over(self, reply: Exchanged) -> None:
+        self.runner.set_now(reply.now)
+        for value in reply.values:
+            if value.key.startswith(REPLAY):
+                self._replays[value.key] = value
+        for change in self.guards.absorb(reply.values, reply.now):
+            log_breaker(change)
+
+    def _note_rate(self, settled: int) -> None:
+        now_s = self._clock.monotonic()
+        passed_s = now_s - self._rated_at
+        self._rated_at = now_s
+        if passed_s > 0.0:
+            weight = min(1.0, passed_s / 0.2)
+            self._rate += weight * (settled / passed_s - self._rate)
+
+    def _warn_of_lost(self, settlements: Sequence[Settlement], settled: Sequence[bool]) -> None:
+        if not all(settled):
+            lost = [one.id for one, is_done in zip(settlements, settled, strict=True) if not is_done]
+            self.runner.counts.add(self.runner.now(), "", "lost", len(lost))
+            _logger.warning("%d settlements came too late, their leases were lost: %s", len(lost), ", ".join(lost[:5]))
+
+    async def _flush(self) -> None:
+        while self.runner.settlements or self.guards.is_urgent:
+            await self._exchange(0)
+
+    async def _pause(self) -> None:
+        """Wait for a settlement, for news from the store, or until something is due."""
+        if self._store_wait is None or self._store_wait.done():
+            limits = [self._next_due_s, self.guards.next_opening_s(self.runner.now()), _IDLE_S]
+            wait_s = max(0.001, min(limit for limit in limits if limit is not None))
+            self._store_wait = asyncio.ensure_future(self._store.wait(wait_s))
+            self._store_wait.add_done_callback(lambda _: self._wake.set())
+        await self._wake.wait()
+
+    async def _pump_until_idle(self, skip: bool) -> None:
+        while True:
+            await self._maintenance.once()
+            if await self._turn():
+                continue
+            if self.runner.runs:
+                await self._wake.wait()
+                continue
+            if self.runner.settlements:
+                continue
+            limits = [self._next_due_s, self.guards.next_opening_s(self.runner.now())]
+            waits = [limit for limit in limits if limit is not None]
+            if not waits:
+                return
+            if skip:
+                self._store.clock_offset_s += max(0.001, min(waits))  # type: ignore[attr-defined]
+            else:
+                await self._clock.asleep(max(0.001, min(waits)))
+
+    # ---- the end
+
+    async def _drain(self) -> Exit:
+        """Finish what is running within the grace time; give back what has not begun at once."""
+        runner = self.runner
+        if self._is_lost:
+            return Exit.REPLACE
+        runner.release_waiting(older_than_s=-_MINUTE_S)
+        deadline_s = self._clock.monotonic() + self._settings.grace_s
+        while runner.runs:
+            await self._flush()
+            hanging = [run for run in runner.runs.values() if run.stop == "overdue"]
+            left_s = deadline_s - self._clock.monotonic()
+            if left_s <= 0 or len(hanging) == len(runner.runs):
+                break
+            await self._wait_for_news(min(left_s, 0.5))
+        begun = [run for run in runner.runs.values() if not run.is_settled]
+        runner.stop(None, "shutdown")
+        for _ in range(100):  # cancelled code may still clean up
+            if not any(run.task is not None and run.stop == "shutdown" for run in runner.runs.values()):
+                break
+            await self._wait_for_news(0.05)
+        await self._flush()
+        if runner.must_be_replaced or self._is_lost:
+            return Exit.REPLACE
+        return Exit.RELEASED if begun else Exit.DRAINED
+
+    async def _wait_for_news(self, limit_s: float) -> None:
+        self._wake.clear()
+        if self._has_news() or not self.runner.runs:
+            return
+        try:
+            async with self._clock.timeout(limit_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+
+def shared_guards(specs: Mapping[str, TaskSpec]) -> SharedGuards:
+    """The guards that these tasks name."""
+    guards = SharedGuards()
+    for spec in specs.values():
+        if spec.breaker is not None:
+            guards.add_breaker(spec.breaker, spec.breaker_config)
+        for scope, rate in spec.rates.items():
+            guards.add_limit(spec.name if scope == "task" else f"{spec.name}:{scope}", rate)
+        if spec.budget is not None:
+            guards.add_budget(spec.budget, spec.budget_config)
+    return guards
+
+
+def log_breaker(change: BreakerChanged) -> None:
+    """One line for each change of a shared breaker."""
+    level = logging.INFO if change.after is BreakerMode.CLOSED else logging.WARNING
+    why = f": {change.cause}" if change.cause and change.after is BreakerMode.OPEN else ""
+    _logger.log(level, "circuit %s: %s -> %s%s", change.name, change.before.value, change.after.value, why)

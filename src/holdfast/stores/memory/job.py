@@ -1,0 +1,143 @@
+"""A job as the memory store keeps it, and what is handed out of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct, field
+
+from holdfast.ports import Delivery, Notes
+from holdfast.types import Attempt, Change, JobRecord, JobState, NewJob
+
+_COMPLETED: Final = JobState.COMPLETED
+
+
+class StoredJob(Struct, kw_only=True, eq=False):
+    """Everything there is about one job."""
+
+    seq: int
+    """Its age: the order in which jobs were enqueued."""
+    new: NewJob
+    """As it was enqueued, its first payload included."""
+    payload: bytes
+    created_at: float
+    due_at: float
+    state: JobState = JobState.QUEUED
+
+    attempt: int = 0
+    counted: int = 0
+    """Attempts since the job was enqueued or replayed, without those that were refunded."""
+    elapsed_s: float = 0.0
+    worker: str = ""
+    """Who runs it, or ran it last."""
+    started_at: float | None = None
+    ended_at: float | None = None
+    kept_until: float | None = None
+    reason: str = ""
+    result: bytes | None = None
+    original_payload: bytes | None = None
+    replays: int = 0
+    replay_ids: set[str] = field(default_factory=set)
+
+    checkpoint: bytes | None = None
+    steps: dict[str, bytes] = field(default_factory=dict)
+    progress: float | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    failure: Attempt | None = None
+    """The latest attempt that failed."""
+    first_failed_at: float | None = None
+
+    token: bytes = b""
+    """Of the lease, while it is running."""
+    holder: str = ""
+    """Who has the lease: the worker that runs it, or the one that is to judge it as an orphan."""
+    claimed_at: float = 0.0
+    settled: tuple[bytes, Change] | None = None
+    """The token and change of the latest settlement, so that it is known when it is sent again."""
+    ran_alone: bool = False
+    blame: str = ""
+    orphan_of: str = ""
+    """The worker that died while it ran."""
+    orphaned: int = 0
+    is_suspect: bool = False
+
+    def to_delivery(self) -> Delivery:
+        """What the holder of the lease is given."""
+        new = self.new
+        has_notes = self.checkpoint is not None or self.steps
+        return Delivery(
+            id=new.id,
+            task=new.task,
+            queue=new.queue,
+            payload=self.payload,
+            token=self.token,
+            attempt=self.attempt,
+            retries=self.counted - 1,
+            elapsed_s=self.elapsed_s,
+            created_at=self.created_at,
+            due_at=self.due_at,
+            tenant=new.tenant,
+            user=new.user,
+            project=new.project,
+            trace=new.trace,
+            notes=Notes(self.checkpoint, dict(self.steps)) if has_notes else None,
+            is_suspect=self.is_suspect,
+            is_alone=self.orphan_of != "" and (self.ran_alone or self.blame != ""),
+            blame=self.blame if self.orphan_of else "",
+            worker=self.orphan_of,
+            orphaned=self.orphaned,
+            claimed_at=self.claimed_at,
+        )
+
+    def to_record(self, *, with_attempts: bool = False) -> JobRecord:
+        """What people are shown."""
+        new = self.new
+        failure = self.failure
+        return JobRecord(
+            id=new.id,
+            task=new.task,
+            payload=self.payload,
+            state=self.state,
+            queue=new.queue,
+            priority=new.priority,
+            tenant=new.tenant,
+            user=new.user,
+            project=new.project,
+            idempotency_key=new.idempotency_key,
+            created_at=self.created_at,
+            due_at=self.due_at,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+            attempt=self.attempt,
+            reason=self.reason,
+            result=self.result,
+            progress=self.progress,
+            failure_type=failure.failure_type if failure else None,
+            severity=failure.severity if failure else None,
+            error_name=failure.error_name if failure else "",
+            message=failure.message if failure else "",
+            fingerprint=failure.fingerprint if failure else "",
+            first_failed_at=self.first_failed_at,
+            last_failed_at=failure.ended_at if failure else None,
+            original_payload=self.original_payload,
+            replays=self.replays,
+            worker=self.worker,
+            attempts=self._every_attempt() if with_attempts else (),
+            trace=new.trace,
+        )
+
+    def remember_attempt(self, attempt: Attempt) -> None:
+        """Add one that has ended to the history; if it failed it is the latest failure."""
+        self.attempts.append(attempt)
+        if attempt.failure_type is not None:
+            self.failure = attempt
+            if self.first_failed_at is None:
+                self.first_failed_at = attempt.ended_at
+
+    def _every_attempt(self) -> tuple[Attempt, ...]:
+        ended_at = self.ended_at
+        if self.state is not _COMPLETED or ended_at is None or any(one.number == self.attempt for one in self.attempts):
+            return tuple(self.attempts)
+        started_at = ended_at if self.started_at is None else self.started_at
+        last = Attempt(number=self.attempt, started_at=started_at, ended_at=ended_at, worker=self.worker)
+        return (*self.attempts, last)

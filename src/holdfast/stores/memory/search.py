@@ -1,0 +1,80 @@
+"""Which jobs a query means, and the dead letters of one cause together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from holdfast.ports import Query
+from holdfast.stores.memory.job import StoredJob
+from holdfast.types import FailureType, Group, JobRecord
+
+_Test = Callable[[StoredJob], bool]
+
+
+def filter_of(query: Query) -> _Test:
+    """A function that says whether a job is one of those asked for; limit and cursor are not looked at."""
+    tests: list[_Test] = []
+    if query.states:
+        tests.append(lambda job: job.state in query.states)
+    for name in ("task", "queue", "user", "project"):
+        if wanted := getattr(query, name):
+            tests.append(lambda job, name=name, wanted=wanted: getattr(job.new, name) == wanted)  # type: ignore[misc]
+    if query.tenant is not None:
+        tests.append(lambda job: job.new.tenant == query.tenant)
+    if query.failure_type is not None:
+        tests.append(lambda job: job.failure is not None and job.failure.failure_type is query.failure_type)
+    if query.fingerprint:
+        tests.append(lambda job: job.failure is not None and job.failure.fingerprint == query.fingerprint)
+    since, until = query.since, query.until
+    if since is not None:
+        tests.append(lambda job: _instant_of(job) >= since)
+    if until is not None:
+        tests.append(lambda job: _instant_of(job) < until)
+    if query.text:
+        part = _folded(query.text)
+        tests.append(lambda job: any(part in text for text in _texts_of(job)))
+    return lambda job: all(test(job) for test in tests)
+
+
+def groups_of(letters: Iterable[JobRecord]) -> list[Group]:
+    """Dead letters, newest first, by fingerprint; the largest group first, and of two the one with the newer letter."""
+    by_fingerprint: dict[str, list[JobRecord]] = {}
+    for letter in letters:
+        by_fingerprint.setdefault(letter.fingerprint, []).append(letter)
+    groups = [_group_of(fingerprint, letters) for fingerprint, letters in by_fingerprint.items()]
+    return sorted(groups, key=lambda group: -group.count)
+
+
+def _group_of(fingerprint: str, letters: list[JobRecord]) -> Group:
+    newest = letters[0]
+    ended = [letter.ended_at for letter in letters if letter.ended_at is not None]
+    failure_type = newest.failure_type or FailureType.SYSTEM  # a letter may have been buried without a failure
+    return Group(
+        fingerprint=fingerprint,
+        count=len(letters),
+        tasks=tuple(sorted({letter.task for letter in letters})),
+        failure_type=failure_type,
+        severity=newest.severity or failure_type.severity,
+        error_name=newest.error_name,
+        message=newest.message,
+        first_at=min(ended),
+        last_at=max(ended),
+        sample_id=newest.id,
+    )
+
+
+def _instant_of(job: StoredJob) -> float:
+    return job.created_at if job.ended_at is None else job.ended_at
+
+
+def _texts_of(job: StoredJob) -> list[bytes]:
+    new = job.new
+    texts = [new.id, new.task, job.reason, new.idempotency_key or ""]
+    if job.failure is not None:
+        texts += [job.failure.error_name, job.failure.message]
+    return [job.payload.lower(), *map(_folded, texts)]
+
+
+def _folded(text: str) -> bytes:
+    """Bytes, where `lower` is for a-z alone."""
+    return text.encode("utf-8", "surrogatepass").lower()

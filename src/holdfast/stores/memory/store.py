@@ -1,0 +1,338 @@
+"""The memory store: the verbs, under one lock."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from holdfast.clock import SystemClock
+from holdfast.errors import ConfigError, IllegalChange, StoreError
+from holdfast.policy.lifecycle import SETTLING, is_allowed
+from holdfast.ports import (
+    Beat,
+    Capabilities,
+    Changed,
+    Claim,
+    Clock,
+    Delivery,
+    Enqueued,
+    Exchange,
+    Exchanged,
+    Note,
+    Operation,
+    Page,
+    Query,
+    Settlement,
+    Stats,
+    Store,
+    Transaction,
+    WorkerRecord,
+)
+from holdfast.stores.memory.job import StoredJob
+from holdfast.stores.memory.jobs import JobTable
+from holdfast.stores.memory.ready import ReadyJobs
+from holdfast.stores.memory.search import filter_of, groups_of
+from holdfast.stores.memory.signals import Signals
+from holdfast.stores.memory.values import CountTable, ValueTable
+from holdfast.stores.memory.workers import StoredWorker, WorkerTable
+from holdfast.types import Change, Group, JobRecord, JobState, NewJob
+
+_RUNNING: Final = JobState.RUNNING
+_CLAIM: Final = Change.CLAIM
+_COMPLETE: Final = Change.COMPLETE
+_RELEASE: Final = Change.RELEASE
+_REFUNDABLE: Final = frozenset({Change.PARK, Change.RELEASE})
+_BY_PEOPLE: Final = frozenset({Change.CANCEL, Change.REPLAY, Change.REMOVE})
+_CAPABILITIES: Final = Capabilities(
+    name="memory", location="memory://", is_durable=False, is_shared=False, has_transactions=False
+)
+
+
+class MemoryStore:
+    """Jobs in plain dicts and heaps, gone with the process.
+
+    Its clock is the given one's monotonic time, put on the wall time at which the store was made. `clock_offset_s` is
+    for tests, which move leases and due times with it.
+    """
+
+    def __init__(self, clock: Clock | None = None, key_window_s: float = 86_400.0) -> None:
+        self._clock: Clock = clock or SystemClock()
+        self._epoch = self._clock.now() - self._clock.monotonic()
+        self.clock_offset_s = 0.0
+        self._lock = threading.Lock()
+        self._jobs = JobTable(key_window_s)
+        self._ready = ReadyJobs()
+        self._workers = WorkerTable()
+        self._values = ValueTable()
+        self._counts = CountTable()
+        self._signals = Signals()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return _CAPABILITIES
+
+    # ---------------------------------------------------------------- producers
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return self.enqueue_now(jobs)
+
+    def enqueue_now(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        with self._lock:
+            now = self._now()
+            answers, stored = self._jobs.add_all(jobs, now)
+            for job in stored:
+                self._ready.add(job, now)
+            if stored:
+                self._signals.tell()
+            return answers
+
+    # ---------------------------------------------------------------- workers
+
+    async def exchange(self, exchange: Exchange) -> Exchanged:
+        for settlement in exchange.settlements:
+            if settlement.change not in SETTLING:
+                raise IllegalChange(f"{settlement.change}: no worker may settle a job so")
+        with self._lock:
+            now = self._now()
+            settled = [self._settle(settlement, now) for settlement in exchange.settlements]
+            changed = [self._values.change(change) for change in exchange.changes]
+            if any(changed):
+                self._signals.tell()
+            self._counts.add(exchange.counts)
+            claim = exchange.claim
+            deliveries = self._claim(claim, now) if claim is not None else []
+            is_short = claim is not None and len(deliveries) < claim.limit
+            if is_short:
+                self._signals.look(asyncio.get_running_loop())
+            return Exchanged(
+                now=now,
+                settled=settled,
+                changed=changed,
+                deliveries=deliveries,
+                values=self._values.newer_than(exchange.seen),
+                next_due_s=self._ready.next_due_s(now) if is_short else None,
+            )
+
+    async def heartbeat(self, worker: WorkerRecord) -> Beat:
+        with self._lock:
+            beat = self._workers.beat(worker, self._now())
+            if not beat.is_alive:
+                self._signals.tell()  # there may be orphans
+            return beat
+
+    async def reclaim(self, worker: str, token: bytes, limit: int) -> list[Delivery]:
+        with self._lock:
+            reclaimer = self._workers.get(worker)
+            if reclaimer is None:
+                return []
+            if not reclaimer.has_used(token):
+                self._workers.give_up_late(self._now(), but=reclaimer)
+                reclaimer.hold(token, self._workers.take_orphans(limit))
+            return [job.to_delivery() for job in reclaimer.held_under(token)]
+
+    async def note(self, note: Note) -> bool:
+        with self._lock:
+            job = self._jobs.get(note.id)
+            if job is None or not _is_held(job, note.token):
+                return False
+            if note.checkpoint is not None:
+                job.checkpoint = note.checkpoint
+            if note.step is not None:
+                name, result = note.step
+                job.steps[name] = result
+            if note.progress is not None:
+                job.progress = note.progress
+            if note.blame is not None:
+                job.blame = note.blame
+            return True
+
+    def transaction(self, settlement: Settlement, limit_s: float) -> AbstractContextManager[Transaction]:
+        raise StoreError("memory:// has no transactions; job.transaction() needs a store such as sqlite:///jobs.db")
+
+    async def wait(self, timeout_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            news = self._signals.listen(loop)
+        try:
+            async with self._clock.timeout(timeout_s):
+                await news
+        except TimeoutError:
+            return
+        finally:
+            with self._lock:
+                self._signals.leave(loop, news)
+
+    # ---------------------------------------------------------------- people
+
+    async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
+        with self._lock:
+            jobs = [self._jobs.get(id) for id in ids]  # noqa: A001
+            return [job.to_record(with_attempts=True) if job else None for job in jobs]
+
+    async def find(self, query: Query) -> Page:
+        before = _seq_of(query.cursor)
+        is_wanted = filter_of(query)
+        found: list[StoredJob] = []
+        with self._lock:
+            for job in self._jobs.newest_first():
+                if (before is None or job.seq < before) and is_wanted(job):
+                    if len(found) == query.limit:
+                        return Page([one.to_record() for one in found], cursor=str(found[-1].seq))
+                    found.append(job)
+            return Page([job.to_record() for job in found])
+
+    async def groups(self, query: Query) -> list[Group]:
+        is_wanted = filter_of(structs.replace(query, states=(JobState.DEAD_LETTER,)))
+        with self._lock:
+            return groups_of(job.to_record() for job in self._jobs.newest_first() if is_wanted(job))
+
+    async def stats(self, since_minute: int | None = None) -> Stats:
+        with self._lock:
+            now = self._now()
+            return Stats(
+                now=now,
+                tallies=self._jobs.tallies(),
+                workers=self._workers.records(),
+                counts=[] if since_minute is None else self._counts.since(since_minute),
+                oldest_ready_at=self._ready.oldest_due_at(now),
+            )
+
+    async def change(self, operation: Operation) -> list[Changed]:
+        if operation.change not in _BY_PEOPLE:
+            raise IllegalChange(f"{operation.change}: people can cancel, replay and remove jobs")
+        with self._lock:
+            return [self._change(id, operation) for id in operation.ids]  # noqa: A001
+
+    async def prune(self, limit: int) -> int:
+        with self._lock:
+            now = self._now()
+            self._counts.prune(now)
+            return self._jobs.prune(limit, now)
+
+    async def close(self) -> None:
+        with self._lock:
+            self._signals.tell()
+
+    # ---------------------------------------------------------------- with the lock held
+
+    def _now(self) -> float:
+        return self._epoch + self._clock.monotonic() + self.clock_offset_s
+
+    def _claim(self, claim: Claim, now: float) -> list[Delivery]:
+        worker = self._workers.get(claim.worker)
+        if worker is None:
+            return []
+        if worker.has_used(claim.token):
+            return [job.to_delivery() for job in worker.held_under(claim.token)]
+        jobs = self._ready.take(claim, now)
+        worker.hold(claim.token, jobs)
+        for job in jobs:
+            self._jobs.move(job, _CLAIM)
+            job.attempt += 1
+            job.counted += 1
+            job.worker = claim.worker
+            job.claimed_at = now
+            job.ran_alone = claim.is_alone
+        return [job.to_delivery() for job in jobs]
+
+    def _settle(self, settlement: Settlement, now: float) -> bool:
+        job = self._jobs.get(settlement.id)
+        if job is None:
+            return False
+        change = settlement.change
+        if not _is_held(job, settlement.token):
+            return job.settled == (settlement.token, change)
+        self._let_go(job)
+        self._jobs.move(job, change)
+        job.settled = (settlement.token, change)
+        job.elapsed_s = settlement.elapsed_s
+        job.reason = settlement.reason
+        if settlement.started_at is not None:
+            job.started_at = settlement.started_at
+        if settlement.attempt is not None:
+            job.remember_attempt(settlement.attempt)
+        if settlement.is_refunded and change in _REFUNDABLE:
+            job.counted -= 1
+        job.is_suspect = change is _RELEASE and settlement.is_suspect
+        if change is not _RELEASE:
+            job.orphaned = 0
+        if job.state.is_terminal:
+            job.result = settlement.result if change is _COMPLETE else None
+            self._jobs.end(job, now, settlement.keep_s)
+        else:
+            self._make_ready(job, now, settlement.delay_s)
+        return True
+
+    def _change(self, id: str, operation: Operation) -> Changed:  # noqa: A002
+        job = self._jobs.get(id)
+        if job is None:
+            return Changed(id, is_done=False, state=None)
+        change = operation.change
+        was_replayed = change is Change.REPLAY and operation.replay in job.replay_ids
+        if was_replayed or not is_allowed(job.state, change):
+            return Changed(id, is_done=False, state=job.state)
+        match change:
+            case Change.CANCEL:
+                self._cancel(job, operation)
+            case Change.REPLAY:
+                self._replay(job, operation)
+            case _:
+                self._jobs.move(job, Change.REMOVE)
+                return Changed(id, is_done=True, state=None)
+        return Changed(id, is_done=True, state=job.state)
+
+    def _cancel(self, job: StoredJob, operation: Operation) -> None:
+        now = self._now()
+        if job.state is _RUNNING:
+            holder = self._let_go(job)
+            if holder is not None:
+                holder.cancelled.append(job.new.id)
+        self._jobs.move(job, Change.CANCEL)
+        job.reason = operation.reason
+        self._jobs.end(job, now, operation.keep_s)
+
+    def _replay(self, job: StoredJob, operation: Operation) -> None:
+        self._jobs.move(job, Change.REPLAY)
+        payload = operation.payloads.get(job.new.id, operation.payload)
+        if payload is not None and payload != job.payload:
+            job.original_payload = job.new.payload
+            job.payload = payload
+        if operation.replay:
+            job.replay_ids.add(operation.replay)
+        job.replays += 1
+        job.counted = 0
+        job.elapsed_s = 0.0
+        job.reason = operation.reason
+        job.ended_at = None
+        job.kept_until = None
+        self._make_ready(job, self._now(), operation.delay_s)
+
+    def _make_ready(self, job: StoredJob, now: float, delay_s: float) -> None:
+        job.due_at = now + max(0.0, delay_s)
+        self._ready.add(job, now)
+        self._signals.tell()
+
+    def _let_go(self, job: StoredJob) -> StoredWorker | None:
+        """The lease is over, and with it all that was known about this run."""
+        job.blame = ""
+        job.orphan_of = ""
+        return self._workers.let_go(job)
+
+
+def _is_held(job: StoredJob, token: bytes) -> bool:
+    return job.state is _RUNNING and job.token == token
+
+
+def _seq_of(cursor: str) -> int | None:
+    if cursor and not cursor.isdecimal():
+        raise ConfigError(f"cursor: {cursor!r} is not where a page ended")
+    return int(cursor) if cursor else None
+
+
+if TYPE_CHECKING:
+    _contract: type[Store] = MemoryStore

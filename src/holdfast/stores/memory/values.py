@@ -1,0 +1,57 @@
+"""Small shared values with versions, and counts by the minute."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from holdfast.ports import Count, Value, ValueChange
+
+_COUNTS_KEPT_MINUTES = 8 * 24 * 60
+
+
+class ValueTable:
+    """Values by key. A removed one stays as such, so that those who know it are told."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Value] = {}
+        self._version = 0
+
+    def change(self, change: ValueChange) -> bool:
+        """Compare and set."""
+        value = self._values.get(change.key)
+        current = 0 if value is None or value.data is None else value.version
+        if current != change.expected:
+            return False
+        self._version += 1
+        self._values[change.key] = Value(change.key, self._version, change.data)
+        return True
+
+    def newer_than(self, version: int) -> list[Value]:
+        """All with a higher version, oldest first."""
+        if version >= self._version:
+            return []
+        newer = [value for value in self._values.values() if value.version > version]
+        return sorted(newer, key=lambda value: value.version)
+
+
+class CountTable:
+    """Sums by minute, task and name."""
+
+    def __init__(self) -> None:
+        self._sums: Counter[tuple[int, str, str]] = Counter()
+
+    def add(self, counts: Iterable[Count]) -> None:
+        """So many more of each."""
+        for count in counts:
+            self._sums[count.minute, count.task, count.name] += count.n
+
+    def since(self, minute: int) -> list[Count]:
+        """Those of this minute and later ones, oldest first."""
+        return [Count(*key, n) for key, n in sorted(self._sums.items()) if key[0] >= minute]
+
+    def prune(self, now: float) -> None:
+        """Forget what is older than eight days."""
+        oldest = int(now // 60) - _COUNTS_KEPT_MINUTES
+        for key in [key for key in self._sums if key[0] < oldest]:
+            del self._sums[key]

@@ -1,0 +1,121 @@
+"""Opens a database file, or says in one line why it cannot be opened."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Final
+
+import apsw
+
+from holdfast.errors import StoreError
+from holdfast.ports import Clock
+from holdfast.stores.sqlite.faults import translated
+from holdfast.stores.sqlite.queries import migrations
+
+APPLICATION_ID: Final = 0x486F_6C64
+"""`Hold`: how the file says whose it is."""
+
+_PATIENCE_S: Final = 10.0
+_PATIENCE_MS: Final = 10_000
+
+
+def open_database(path: str, synchronous: str, clock: Clock) -> None:
+    """Make the file if there is none, and bring its tables to this version; whoever comes first does it."""
+    _check_path(path)
+    db = connect(path, synchronous, clock)
+    try:
+        _migrate(db, path)
+    except apsw.Error as error:
+        raise translated(error, path) from error
+    finally:
+        db.close()
+
+
+def connect(path: str, synchronous: str, clock: Clock, *, is_writer: bool = True) -> apsw.Connection:
+    """A connection in WAL mode.
+
+    Writers take the write lock by `Turn`, not by SQLite's busy time-out, which starves; readers never need that lock, and
+    wait only for a process that repairs the log of one that died.
+    """
+    try:
+        db = apsw.Connection(path)
+        db.set_busy_timeout(_PATIENCE_MS)
+        _use_wal(db, path, clock)
+        db.execute(f"PRAGMA synchronous = {synchronous}")
+        db.execute("PRAGMA fullfsync = 1")  # macOS: a plain fsync there does not reach the disk
+        if is_writer:
+            db.set_busy_timeout(0)
+        else:
+            db.execute("PRAGMA query_only = 1")
+    except apsw.Error as error:
+        raise translated(error, path) from error
+    return db
+
+
+def _use_wal(db: apsw.Connection, path: str, clock: Clock) -> None:
+    """Two processes that switch a new file to WAL at once may find it busy in spite of a time-out."""
+    end = clock.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            mode = db.execute("PRAGMA journal_mode = WAL").fetchall()[0][0]
+            break
+        except apsw.BusyError:
+            if clock.monotonic() > end:
+                raise
+            clock.sleep(0.005)
+    if mode != "wal":
+        raise StoreError(f"{path}: SQLite cannot use its write-ahead log here; put the file on a local disk")
+
+
+def _check_path(path: str) -> None:
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        raise StoreError(f"{path}: the folder {folder} does not exist; create it, or give another path")
+    if os.path.isdir(path):
+        raise StoreError(f"{path}: this is a folder; give the path of a file, such as {os.path.join(path, 'jobs.db')}")
+    if not os.path.exists(path) and not os.access(folder, os.W_OK | os.X_OK):
+        raise StoreError(f"{path}: the folder {folder} cannot be written; change its permissions, or give another path")
+    if os.path.exists(path) and not os.access(path, os.R_OK | os.W_OK):
+        raise StoreError(f"{path}: the file cannot be read and written; change its permissions, or give another path")
+    if os.path.exists(path) and not os.access(folder, os.W_OK | os.X_OK):
+        raise StoreError(f"{path}: SQLite keeps its log beside the file, and the folder {folder} cannot be written")
+
+
+def _migrate(db: apsw.Connection, path: str) -> None:
+    scripts = migrations()
+    if _version_of(db, path) == len(scripts):
+        return
+    db.set_busy_timeout(_PATIENCE_MS)
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        version = _version_of(db, path)  # somebody else may have been first
+        for number, script in enumerate(scripts[version:], start=version + 1):
+            db.execute(script)
+            db.execute("INSERT OR REPLACE INTO holdfast_meta VALUES ('schema_version', ?)", (number,))
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute("COMMIT")
+    except BaseException:
+        with suppress(apsw.SQLError):  # some errors have rolled it back already
+            db.execute("ROLLBACK")
+        raise
+
+
+def _version_of(db: apsw.Connection, path: str) -> int:
+    """The schema version of the file, 0 for one without our tables; refuses what is not ours or is newer."""
+    owner = db.execute("PRAGMA application_id").fetchall()[0][0]
+    if owner not in {0, APPLICATION_ID}:
+        raise StoreError(f"{path}: the file belongs to another program (application id {owner}); give another path")
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE name LIKE 'holdfast\\_%' ESCAPE '\\'")}
+    if not tables:
+        return 0
+    found = []
+    if "holdfast_meta" in tables:
+        with suppress(apsw.SQLError):  # a table of that name with other columns
+            found = db.execute("SELECT value FROM holdfast_meta WHERE key = 'schema_version'").fetchall()
+    if not found or not isinstance(found[0][0], int):
+        raise StoreError(f"{path}: it has a table {min(tables)} that Holdfast did not make; give another path")
+    version, newest = found[0][0], len(migrations())
+    if version > newest:
+        raise StoreError(f"{path}: made by a newer Holdfast (schema {version}, this one knows {newest}); upgrade Holdfast")
+    return version

@@ -1,0 +1,235 @@
+# ruff: noqa: D102, S101
+# The names say what is promised; an assert is what a test is made of.
+"""What a store promises about notes of running jobs, shared values and counts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.clock import new_token
+from holdfast.ports import Count, Exchange, Note, Notes, Store, Value, ValueChange
+from holdfast.testing.store_suite.steps import (
+    RETURNING,
+    bury,
+    change,
+    claim,
+    enqueue,
+    job_in,
+    record_of,
+    settle,
+    start,
+)
+from holdfast.types import Change, JobState
+
+
+async def change_value(store: Store, key: str, expected: int, data: bytes | None) -> bool:
+    """Compare and set one value."""
+    (is_changed,) = (await store.exchange(Exchange(changes=[ValueChange(key, expected, data)]))).changed
+    return is_changed
+
+
+async def values_of(store: Store, seen: int = 0) -> dict[str, Value]:
+    """Every value that is newer, by key."""
+    return {value.key: value for value in (await store.exchange(Exchange(seen=seen))).values}
+
+
+class NoteSuite:
+    """Checkpoints, steps and progress outlive the attempt."""
+
+    @pytest.mark.parametrize("returning", RETURNING)
+    async def test_notes_are_on_the_next_delivery(self, store: Store, returning: Change) -> None:
+        delivery = await start(store)
+        for note in (
+            Note(id=delivery.id, token=delivery.token, checkpoint=b"1"),
+            Note(id=delivery.id, token=delivery.token, step=("fetch", b'"page"')),
+            Note(id=delivery.id, token=delivery.token, checkpoint=b"2", step=("parse", b"null")),
+        ):
+            assert await store.note(note) is True
+        await settle(store, delivery, returning)
+        (again,) = await claim(store)
+        assert again.notes == Notes(b"2", {"fetch": b'"page"', "parse": b"null"})
+
+    async def test_fields_that_are_none_stay_as_they_are(self, store: Store) -> None:
+        delivery = await start(store)
+        await store.note(Note(id=delivery.id, token=delivery.token, checkpoint=b"1", progress=0.25))
+        await store.note(Note(id=delivery.id, token=delivery.token))
+        assert (await record_of(store, delivery.id)).progress == 0.25
+        await settle(store, delivery, Change.RETRY)
+        (again,) = await claim(store)
+        assert again.notes == Notes(b"1", {})
+
+    async def test_progress_is_on_the_record_at_once(self, store: Store) -> None:
+        delivery = await start(store)
+        await store.note(Note(id=delivery.id, token=delivery.token, progress=0.5))
+        assert (await record_of(store, delivery.id)).progress == 0.5
+
+    async def test_a_step_that_is_noted_twice_is_one_step(self, store: Store) -> None:
+        delivery = await start(store)
+        note = Note(id=delivery.id, token=delivery.token, step=("fetch", b"1"))
+        assert await store.note(note) is True
+        assert await store.note(note) is True
+        await settle(store, delivery, Change.RETRY)
+        (again,) = await claim(store)
+        assert again.notes == Notes(None, {"fetch": b"1"})
+
+    async def test_a_wrong_token_notes_nothing(self, store: Store) -> None:
+        delivery = await start(store)
+        stolen = Note(id=delivery.id, token=new_token(), checkpoint=b"x", step=("s", b"1"), progress=0.9)
+        assert await store.note(stolen) is False
+        assert (await record_of(store, delivery.id)).progress is None
+        await settle(store, delivery, Change.RETRY)
+        (again,) = await claim(store)
+        assert again.notes is None
+
+    async def test_a_settled_job_takes_no_notes(self, store: Store) -> None:
+        delivery = await start(store)
+        await settle(store, delivery, Change.RETRY)
+        assert await store.note(Note(id=delivery.id, token=delivery.token, checkpoint=b"x")) is False
+
+    async def test_a_cancelled_job_takes_no_notes(self, store: Store) -> None:
+        delivery = await start(store)
+        await change(store, Change.CANCEL, delivery.id)
+        assert await store.note(Note(id=delivery.id, token=delivery.token, checkpoint=b"x")) is False
+
+    async def test_an_unknown_job_takes_no_notes(self, store: Store) -> None:
+        assert await store.note(Note(id="nobody", token=new_token(), checkpoint=b"x")) is False
+
+    async def test_notes_survive_a_replay(self, store: Store) -> None:
+        delivery = await start(store)
+        await store.note(Note(id=delivery.id, token=delivery.token, checkpoint=b"1", step=("fetch", b"2")))
+        await bury(store, delivery)
+        await change(store, Change.REPLAY, delivery.id)
+        (again,) = await claim(store)
+        assert again.notes == Notes(b"1", {"fetch": b"2"})
+
+    async def test_notes_of_a_removed_job_do_not_come_back_with_its_id(self, store: Store) -> None:
+        delivery = await start(store)
+        await store.note(Note(id=delivery.id, token=delivery.token, checkpoint=b"1", step=("fetch", b"2")))
+        await bury(store, delivery)
+        await change(store, Change.REMOVE, delivery.id)
+        record = await record_of(store, await job_in(store, JobState.QUEUED))
+        assert record.attempts == ()
+        (other,) = await claim(store)
+        assert other.notes is None
+
+    async def test_a_large_checkpoint_comes_back_whole(self, store: Store) -> None:
+        delivery = await start(store)
+        checkpoint = bytes(range(256)) * 4000
+        await store.note(Note(id=delivery.id, token=delivery.token, checkpoint=checkpoint))
+        await settle(store, delivery, Change.RETRY)
+        (again,) = await claim(store)
+        assert again.notes is not None
+        assert again.notes.checkpoint == checkpoint
+
+
+class ValueSuite:
+    """Compare and set."""
+
+    async def test_a_value_is_made_changed_and_removed(self, store: Store) -> None:
+        assert await change_value(store, "k", 0, b"one")
+        first = (await values_of(store))["k"]
+        assert (first.key, first.data) == ("k", b"one")
+        assert first.version > 0
+        assert await change_value(store, "k", first.version, b"two")
+        second = (await values_of(store))["k"]
+        assert second.data == b"two"
+        assert second.version > first.version
+        assert await change_value(store, "k", second.version, None)
+        third = (await values_of(store, seen=second.version))["k"]
+        assert third.data is None
+        assert third.version > second.version
+
+    async def test_a_wrong_version_changes_nothing(self, store: Store) -> None:
+        await change_value(store, "k", 0, b"one")
+        value = (await values_of(store))["k"]
+        assert not await change_value(store, "k", 0, b"two")
+        assert not await change_value(store, "k", value.version + 1, b"two")
+        assert not await change_value(store, "other", value.version, b"two")
+        assert await values_of(store) == {"k": value}
+
+    async def test_a_removed_value_is_none_and_may_be_made_again(self, store: Store) -> None:
+        await change_value(store, "k", 0, b"one")
+        first = (await values_of(store))["k"].version
+        await change_value(store, "k", first, None)
+        removed = (await values_of(store, seen=first))["k"].version
+        assert not await change_value(store, "k", first, b"two")
+        assert not await change_value(store, "k", removed, b"two")
+        assert await change_value(store, "k", 0, b"two")
+        assert (await values_of(store))["k"].data == b"two"
+
+    async def test_versions_rise_over_all_keys(self, store: Store) -> None:
+        for key in ("a", "b", "c"):
+            await change_value(store, key, 0, b"1")
+        first = await values_of(store)
+        assert first["a"].version < first["b"].version < first["c"].version
+        await change_value(store, "a", first["a"].version, b"2")
+        newer = await values_of(store, seen=first["c"].version)
+        assert list(newer) == ["a"]
+        assert newer["a"].version > first["c"].version
+
+    async def test_versions_rise_over_a_removal(self, store: Store) -> None:
+        await change_value(store, "a", 0, b"1")
+        first = (await values_of(store))["a"].version
+        await change_value(store, "a", first, None)
+        await change_value(store, "b", 0, b"1")
+        newer = await values_of(store, seen=first)
+        assert first < newer["a"].version < newer["b"].version
+
+    async def test_only_newer_values_come_back_oldest_first(self, store: Store) -> None:
+        for key in ("c", "a", "b"):
+            await change_value(store, key, 0, b"1")
+        everything = (await store.exchange(Exchange())).values
+        assert [value.key for value in everything] == ["c", "a", "b"]
+        newest = everything[-1].version
+        assert list((await store.exchange(Exchange(seen=newest))).values) == []
+        assert [v.key for v in (await store.exchange(Exchange(seen=everything[0].version))).values] == ["a", "b"]
+
+    async def test_an_exchange_answers_after_its_own_changes(self, store: Store) -> None:
+        answer = await store.exchange(Exchange(changes=[ValueChange("k", 0, b"1"), ValueChange("k", 0, b"2")]))
+        assert list(answer.changed) == [True, False]
+        assert [(value.key, value.data) for value in answer.values] == [("k", b"1")]
+
+    async def test_a_failed_change_does_not_stop_its_neighbours(self, store: Store) -> None:
+        await change_value(store, "taken", 0, b"1")
+        delivery = await start(store)
+        changes = [ValueChange("taken", 0, b"2"), ValueChange("free", 0, b"3")]
+        assert list((await store.exchange(Exchange(changes=changes))).changed) == [False, True]
+        assert await settle(store, delivery, Change.COMPLETE)
+
+    async def test_racing_changes_have_one_winner(self, store: Store) -> None:
+        won = await asyncio.gather(*(change_value(store, "k", 0, bytes([n])) for n in range(10)))
+        assert sum(won) == 1
+        assert (await values_of(store))["k"].data == bytes([won.index(True)])
+
+    async def test_values_are_any_bytes_under_any_key(self, store: Store) -> None:
+        key, data = "odd ' \x00 🦀 key", bytes(range(256)) * 100
+        assert await change_value(store, key, 0, data)
+        assert (await values_of(store))[key].data == data
+
+
+class CountSuite:
+    """Counts by the minute add up."""
+
+    async def test_counts_add_up(self, store: Store) -> None:
+        await store.exchange(Exchange(counts=[Count(100, "greet", "completed", 2), Count(100, "greet", "failed", 1)]))
+        await store.exchange(
+            Exchange(counts=[Count(100, "greet", "completed", 3), Count(100, "leave", "completed", 1)])
+        )
+        counts = (await store.stats(since_minute=0)).counts
+        sums = {(count.minute, count.task, count.name): count.n for count in counts}
+        assert len(sums) == len(counts)
+        assert sums == {(100, "greet", "completed"): 5, (100, "greet", "failed"): 1, (100, "leave", "completed"): 1}
+
+    async def test_counts_come_from_the_asked_minute_on_oldest_first(self, store: Store) -> None:
+        minutes = [103, 101, 102, 104]
+        await store.exchange(Exchange(counts=[Count(minute, "greet", "completed", minute) for minute in minutes]))
+        got = [(count.minute, count.n) for count in (await store.stats(since_minute=102)).counts]
+        assert got == [(102, 102), (103, 103), (104, 104)]
+        assert list((await store.stats()).counts) == []
+
+    async def test_one_of_a_batch_counted_twice_is_two(self, store: Store) -> None:
+        await enqueue(store)
+        await store.exchange(Exchange(counts=[Count(7, "greet", "retried", 1), Count(7, "greet", "retried", 1)]))
+        assert [count.n for count in (await store.stats(since_minute=7)).counts] == [2]

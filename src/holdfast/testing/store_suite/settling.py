@@ -1,0 +1,354 @@
+# ruff: noqa: D102, S101
+# The names say what is promised; an assert is what a test is made of.
+"""What a store promises to workers that settle: guarded, once, and never back from the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.clock import new_token
+from holdfast.policy.lifecycle import LIFECYCLE
+from holdfast.ports import Claim, Exchange, Settlement, Store
+from holdfast.testing.store_suite.steps import (
+    ENDED,
+    ENDING,
+    HOUR_S,
+    RETURNING,
+    SETTLING,
+    Advance,
+    beat,
+    bury,
+    change,
+    claim,
+    claimed_ids,
+    enqueue,
+    exchange_claim,
+    failed_attempt,
+    is_near,
+    new_job,
+    now_of,
+    record_of,
+    settle,
+    start,
+    state_of,
+)
+from holdfast.types import Attempt, Change, FailureType, JobState, Severity
+
+each_settling = pytest.mark.parametrize("settling", SETTLING)
+each_ending = pytest.mark.parametrize("ending", ENDING)
+each_returning = pytest.mark.parametrize("returning", RETURNING)
+
+
+class SettleSuite:
+    """What becomes of a job by each settling change."""
+
+    @each_settling
+    async def test_each_change_leads_to_the_state_of_the_table(self, store: Store, settling: Change) -> None:
+        delivery = await start(store)
+        assert await settle(store, delivery, settling) is True
+        assert await state_of(store, delivery.id) is LIFECYCLE[settling].after
+
+    @each_ending
+    async def test_a_job_that_has_ended_says_when_and_why_and_never_runs_again(
+        self, store: Store, advance: Advance, ending: Change
+    ) -> None:
+        delivery = await start(store)
+        advance(90)
+        await settle(store, delivery, ending, reason="because", started_at=delivery.claimed_at + 1)
+        record = await record_of(store, delivery.id)
+        assert is_near(record.ended_at, delivery.claimed_at + 90)
+        assert (record.reason, record.worker) == ("because", "w1")
+        assert record.started_at == pytest.approx(delivery.claimed_at + 1)
+        advance(HOUR_S * 1000)
+        assert await claim(store) == []
+
+    async def test_a_completed_job_has_its_result(self, store: Store) -> None:
+        delivery = await start(store)
+        await settle(store, delivery, Change.COMPLETE, result=b'"done"')
+        assert (await record_of(store, delivery.id)).result == b'"done"'
+
+    async def test_a_completed_attempt_is_in_the_history_without_being_told(self, store: Store) -> None:
+        delivery = await start(store)
+        await settle(store, delivery, Change.COMPLETE, started_at=delivery.claimed_at)
+        record = await record_of(store, delivery.id)
+        (attempt,) = record.attempts
+        assert (attempt.number, attempt.worker, attempt.outcome) == (1, "w1", Change.COMPLETE)
+        assert attempt.failure_type is None
+        assert attempt.started_at == pytest.approx(delivery.claimed_at)
+        assert attempt.ended_at == record.ended_at
+
+    @each_returning
+    async def test_a_job_that_goes_back_is_due_after_its_delay(
+        self, store: Store, advance: Advance, returning: Change
+    ) -> None:
+        delivery = await start(store)
+        advance(30)
+        await settle(store, delivery, returning, delay_s=HOUR_S)
+        record = await record_of(store, delivery.id)
+        assert is_near(record.due_at, delivery.claimed_at + 30 + HOUR_S)
+        assert record.ended_at is None
+        assert await claim(store) == []
+        advance(HOUR_S - 60)
+        assert await claim(store) == []
+        advance(61)
+        assert await claimed_ids(store) == [delivery.id]
+
+    @each_returning
+    async def test_a_job_that_goes_back_without_a_delay_is_due_now(self, store: Store, returning: Change) -> None:
+        delivery = await start(store)
+        await settle(store, delivery, returning)
+        (again,) = await claim(store)
+        assert again.id == delivery.id
+        assert again.token != delivery.token
+
+    @each_returning
+    async def test_what_goes_back_keeps_its_priority(self, store: Store, returning: Change) -> None:
+        delivery = await start(store, priority=3)
+        (other,) = await enqueue(store)
+        await settle(store, delivery, returning)
+        assert await claimed_ids(store) == [delivery.id, other]
+
+    @each_returning
+    async def test_the_sum_of_elapsed_time_is_on_the_next_delivery(self, store: Store, returning: Change) -> None:
+        delivery = await start(store)
+        await settle(store, delivery, returning, elapsed_s=12.5)
+        (again,) = await claim(store)
+        assert again.elapsed_s == 12.5
+        assert again.created_at == delivery.created_at
+
+    async def test_a_parked_job_says_why(self, store: Store) -> None:
+        delivery = await start(store)
+        await settle(store, delivery, Change.PARK, reason="breaker open")
+        record = await record_of(store, delivery.id)
+        assert (record.state, record.reason) == (JobState.WAITING, "breaker open")
+
+    async def test_a_failed_attempt_is_the_latest_failure(self, store: Store) -> None:
+        delivery = await start(store)
+        attempt = failed_attempt(delivery, delay_s=4.0, breaker="closed")
+        await settle(store, delivery, Change.RETRY, attempt=attempt, started_at=attempt.started_at)
+        record = await record_of(store, delivery.id)
+        assert record.attempts == (attempt,)
+        assert (record.failure_type, record.severity) == (FailureType.NETWORK, Severity.MEDIUM)
+        assert (record.error_name, record.message) == ("ConnectionError", "the line is dead")
+        assert record.fingerprint == "1:dead-line"
+        assert is_near(record.first_failed_at, attempt.ended_at)
+        assert is_near(record.last_failed_at, attempt.ended_at)
+
+    @pytest.mark.parametrize("ending", [Change.BURY, Change.FAIL])
+    async def test_a_job_that_is_given_up_keeps_every_attempt(
+        self, store: Store, advance: Advance, ending: Change
+    ) -> None:
+        delivery = await start(store)
+        first = failed_attempt(delivery)
+        await settle(store, delivery, Change.RETRY, attempt=first, delay_s=HOUR_S)
+        advance(HOUR_S)
+        (delivery,) = await claim(store)
+        last = failed_attempt(
+            delivery,
+            outcome=ending,
+            failure_type=FailureType.VALIDATION,
+            severity=Severity.HIGH,
+            error_name="ValueError",
+            message="no such field",
+            fingerprint="1:other",
+        )
+        await settle(store, delivery, ending, attempt=last, reason="not retriable")
+        record = await record_of(store, delivery.id)
+        assert record.attempts == (first, last)
+        assert (record.attempt, record.reason) == (2, "not retriable")
+        assert (record.failure_type, record.severity) == (FailureType.VALIDATION, Severity.HIGH)
+        assert (record.error_name, record.message) == ("ValueError", "no such field")
+        assert record.fingerprint == "1:other"
+        assert is_near(record.first_failed_at, first.ended_at)
+        assert is_near(record.last_failed_at, last.ended_at)
+
+    async def test_an_attempt_without_a_failure_is_remembered_and_is_no_failure(self, store: Store) -> None:
+        delivery = await start(store)
+        parked = Attempt(number=1, started_at=delivery.claimed_at, ended_at=delivery.claimed_at, outcome=Change.PARK)
+        await settle(store, delivery, Change.PARK, attempt=parked, is_refunded=True)
+        record = await record_of(store, delivery.id)
+        assert record.attempts == (parked,)
+        assert (record.failure_type, record.first_failed_at, record.last_failed_at) == (None, None, None)
+
+    async def test_a_job_that_completes_after_a_failure_shows_both(self, store: Store) -> None:
+        delivery = await start(store)
+        await settle(store, delivery, Change.RETRY, attempt=failed_attempt(delivery))
+        (delivery,) = await claim(store)
+        await settle(store, delivery, Change.COMPLETE, started_at=delivery.claimed_at, result=b"1")
+        record = await record_of(store, delivery.id)
+        assert [attempt.number for attempt in record.attempts] == [1, 2]
+        assert [attempt.outcome for attempt in record.attempts] == [Change.RETRY, Change.COMPLETE]
+        assert record.failure_type is FailureType.NETWORK
+
+    async def test_a_job_that_was_cancelled_before_it_ran_has_no_attempt(self, store: Store) -> None:
+        (job_id,) = await enqueue(store)
+        await change(store, Change.CANCEL, job_id)
+        record = await record_of(store, job_id)
+        assert (record.attempt, record.attempts, record.started_at) == (0, (), None)
+
+    async def test_a_job_may_fail_many_times(self, store: Store) -> None:
+        delivery = await start(store)
+        for _ in range(30):
+            await settle(store, delivery, Change.RETRY, attempt=failed_attempt(delivery))
+            (delivery,) = await claim(store)
+        assert (delivery.attempt, delivery.retries) == (31, 30)
+        record = await record_of(store, delivery.id)
+        assert [attempt.number for attempt in record.attempts] == list(range(1, 31))
+
+    async def test_odd_text_of_an_error_comes_back_as_it_was(self, store: Store) -> None:
+        delivery = await start(store)
+        text = "nul \x00 emoji 🦀 quotes ' \" % \\ \n" * 300
+        attempt = failed_attempt(delivery, message=text, traceback=text, error_name="Odd'Error")
+        await settle(store, delivery, Change.RETRY, attempt=attempt)
+        record = await record_of(store, delivery.id)
+        assert record.attempts == (attempt,)
+        assert record.message == text
+
+    async def test_settling_and_claiming_in_one_exchange_brings_back_what_was_just_released(self, store: Store) -> None:
+        delivery = await start(store)
+        settlement = Settlement(id=delivery.id, token=delivery.token, change=Change.RELEASE)
+        wish = Claim(worker="w1", token=new_token(), limit=5)
+        answer = await store.exchange(Exchange(settlements=[settlement], claim=wish))
+        assert list(answer.settled) == [True]
+        assert [one.id for one in answer.deliveries] == [delivery.id]
+        assert answer.deliveries[0].token == wish.token
+
+    async def test_a_batch_answers_for_each_settlement_in_its_order(self, store: Store) -> None:
+        await enqueue(store, *(new_job() for _ in range(len(SETTLING) * 3)))
+        deliveries = await claim(store)
+        settlements = [
+            Settlement(
+                id=delivery.id,
+                token=new_token() if n % 3 == 1 else delivery.token,
+                change=SETTLING[n % len(SETTLING)],
+                delay_s=HOUR_S,
+            )
+            for n, delivery in enumerate(deliveries)
+        ]
+        answer = await store.exchange(Exchange(settlements=settlements))
+        assert list(answer.settled) == [n % 3 != 1 for n in range(len(settlements))]
+        for n, settlement in enumerate(settlements):
+            expected = JobState.RUNNING if n % 3 == 1 else LIFECYCLE[settlement.change].after
+            assert await state_of(store, settlement.id) is expected
+
+
+class FenceSuite:
+    """Only who holds the lease may settle, and only once."""
+
+    @each_settling
+    async def test_a_wrong_token_changes_nothing(self, store: Store, settling: Change) -> None:
+        delivery = await start(store)
+        before = await record_of(store, delivery.id)
+        wrong = Settlement(
+            id=delivery.id,
+            token=new_token(),
+            change=settling,
+            reason="stolen",
+            result=b"1",
+            attempt=failed_attempt(delivery),
+        )
+        assert list((await store.exchange(Exchange(settlements=[wrong]))).settled) == [False]
+        assert await record_of(store, delivery.id) == before
+        assert await settle(store, delivery, Change.COMPLETE) is True
+
+    @each_settling
+    async def test_a_settlement_for_an_unknown_job_is_refused(self, store: Store, settling: Change) -> None:
+        stranger = Settlement(id=new_job().id, token=new_token(), change=settling)
+        assert list((await store.exchange(Exchange(settlements=[stranger]))).settled) == [False]
+
+    @each_settling
+    async def test_an_empty_token_settles_nothing(self, store: Store, settling: Change) -> None:
+        (job_id,) = await enqueue(store)
+        empty = Settlement(id=job_id, token=b"", change=settling)
+        assert list((await store.exchange(Exchange(settlements=[empty]))).settled) == [False]
+        assert await state_of(store, job_id) is JobState.QUEUED
+
+    @each_settling
+    async def test_a_settlement_that_is_sent_twice_takes_effect_once(
+        self, store: Store, advance: Advance, settling: Change
+    ) -> None:
+        delivery = await start(store)
+        attempt = None if settling is Change.COMPLETE else failed_attempt(delivery, outcome=settling)
+        facts = {"attempt": attempt, "delay_s": HOUR_S, "elapsed_s": 3.0, "started_at": delivery.claimed_at}
+        assert await settle(store, delivery, settling, **facts) is True
+        before = await record_of(store, delivery.id)
+        advance(60)
+        assert await settle(store, delivery, settling, **facts) is True
+        assert await record_of(store, delivery.id) == before
+        assert len(before.attempts) == 1
+
+    @each_settling
+    async def test_a_settlement_that_is_twice_in_one_batch_takes_effect_once(
+        self, store: Store, settling: Change
+    ) -> None:
+        delivery = await start(store)
+        attempt = None if settling is Change.COMPLETE else failed_attempt(delivery, outcome=settling)
+        one = Settlement(id=delivery.id, token=delivery.token, change=settling, attempt=attempt)
+        assert list((await store.exchange(Exchange(settlements=[one, one]))).settled) == [True, True]
+        assert len((await record_of(store, delivery.id)).attempts) == 1
+
+    @each_returning
+    async def test_a_settlement_sent_again_after_the_next_claim_leaves_that_one_alone(
+        self, store: Store, returning: Change
+    ) -> None:
+        delivery = await start(store)
+        await settle(store, delivery, returning)
+        (again,) = await claim(store, worker="w2")
+        assert await settle(store, delivery, returning) is True, "it has taken effect"
+        record = await record_of(store, delivery.id)
+        assert (record.state, record.worker) == (JobState.RUNNING, "w2")
+        assert await settle(store, again, Change.COMPLETE) is True
+
+    @pytest.mark.parametrize(
+        ("returning", "settling"), [(one, other) for one in RETURNING for other in SETTLING if other is not one]
+    )
+    async def test_an_old_token_cannot_settle_the_next_attempt(
+        self, store: Store, returning: Change, settling: Change
+    ) -> None:
+        delivery = await start(store)
+        await settle(store, delivery, returning)
+        await claim(store, worker="w2")
+        assert await settle(store, delivery, settling) is False
+        record = await record_of(store, delivery.id)
+        assert (record.state, record.worker, record.attempt) == (JobState.RUNNING, "w2", 2)
+
+    @each_settling
+    async def test_a_settlement_after_a_cancellation_is_refused(self, store: Store, settling: Change) -> None:
+        delivery = await start(store)
+        await change(store, Change.CANCEL, delivery.id, reason="enough")
+        before = await record_of(store, delivery.id)
+        assert await settle(store, delivery, settling, result=b"1", reason="late") is False
+        assert await record_of(store, delivery.id) == before
+        assert await claim(store) == []
+
+    @pytest.mark.parametrize("state", ENDED)
+    @each_settling
+    async def test_what_has_ended_never_goes_back(self, store: Store, state: JobState, settling: Change) -> None:
+        delivery = await start(store)
+        ended_by = next(one for one in ENDING if LIFECYCLE[one].after is state)
+        await settle(store, delivery, ended_by, result=b"1")
+        before = await record_of(store, delivery.id)
+        assert before.state is state
+        with_token = Settlement(id=delivery.id, token=delivery.token, change=settling, result=b"2", reason="late")
+        stranger = Settlement(id=delivery.id, token=new_token(), change=settling, result=b"2", reason="late")
+        answer = await store.exchange(Exchange(settlements=[with_token, stranger]))
+        assert list(answer.settled) == [settling is ended_by, False]
+        assert await record_of(store, delivery.id) == before
+        assert await claim(store) == []
+
+    async def test_a_buried_job_is_told_from_a_completed_one(self, store: Store) -> None:
+        delivery = await start(store)
+        await bury(store, delivery)
+        assert await settle(store, delivery, Change.COMPLETE) is False
+        assert await state_of(store, delivery.id) is JobState.DEAD_LETTER
+
+    async def test_the_answer_carries_the_stores_clock(self, store: Store, advance: Advance) -> None:
+        before = await now_of(store)
+        advance(HOUR_S)
+        assert is_near(await now_of(store), before + HOUR_S)
+
+    async def test_an_exchange_of_nothing_does_nothing(self, store: Store) -> None:
+        await beat(store)
+        answer = await store.exchange(Exchange())
+        assert (list(answer.settled), list(answer.changed), list(answer.deliveries)) == ([], [], [])
+        assert list((await exchange_claim(store)).deliveries) == []

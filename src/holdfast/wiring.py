@@ -1,0 +1,67 @@
+"""From a URL to a store: the one place that names concrete adapters, each imported only when asked for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from holdfast.errors import ConfigError
+from holdfast.ports import Store
+
+DEFAULT_URL = "sqlite:///holdfast.db"
+_EXAMPLES = "sqlite:///shop.db (a file in the current folder), sqlite:////var/lib/shop.db, memory://"
+_LATER = {"postgres", "postgresql", "redis", "rediss"}
+_SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL", "extra": "EXTRA"}
+
+
+def url_or_default(url: str | None) -> str:
+    """The URL given, or that of the environment variable HOLDFAST_URL, or a file in the current folder."""
+    return url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL
+
+
+def open_store(url: str) -> Store:
+    """The store that a URL names, not yet opened; ConfigError when it names none."""
+    if not isinstance(url, str):
+        raise ConfigError(f"url={url!r}: must be text such as {_EXAMPLES}")
+    parts = urlsplit(url)
+    if parts.scheme == "memory":
+        if url not in {"memory://", "memory:"}:
+            raise ConfigError(f"url={url!r}: a memory store has no name; write memory://")
+        from holdfast.stores.memory import MemoryStore  # noqa: PLC0415
+
+        return MemoryStore()
+    if parts.scheme == "sqlite":
+        path, synchronous = _sqlite_parts(url)
+        from holdfast.stores.sqlite import SqliteStore  # noqa: PLC0415
+
+        return SqliteStore(path, synchronous=synchronous)
+    if parts.scheme in _LATER:
+        raise ConfigError(f"url={_without_password(url)!r}: this version has no {parts.scheme} store yet")
+    raise ConfigError(f"url={_without_password(url)!r}: must be one such as {_EXAMPLES}")
+
+
+def _sqlite_parts(url: str) -> tuple[Path, str]:
+    """The absolute path and the synchronous setting of a sqlite URL."""
+    parts = urlsplit(url)
+    if parts.netloc or not parts.path.startswith("/"):
+        raise ConfigError(
+            f"url={url!r}: three slashes and a path, as in sqlite:///shop.db or sqlite:////var/lib/shop.db"
+        )
+    path = unquote(parts.path[1:])
+    if not path:
+        raise ConfigError(f"url={url!r}: names no file; write sqlite:///shop.db")
+    options = parse_qs(parts.query, keep_blank_values=True)
+    synchronous = options.pop("synchronous", ["full"])[-1].lower()
+    if options or parts.fragment:
+        raise ConfigError(f"url={url!r}: the only option is ?synchronous=full or normal")
+    if synchronous not in _SYNCHRONOUS:
+        raise ConfigError(f"url={url!r}: synchronous must be one of {', '.join(_SYNCHRONOUS)}")
+    return Path(path).absolute(), _SYNCHRONOUS[synchronous]
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return parts._replace(netloc=f"{parts.username or ''}:…@{parts.hostname or ''}").geturl()
