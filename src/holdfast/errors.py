@@ -11,6 +11,7 @@ HoldfastError
 ├── StoreError                    the store cannot be opened, reached or written; says what would help
 ├── LeaseLost                     the job belongs to somebody else by now; nothing was changed
 ├── IdempotencyConflict           the idempotency key is taken by a job with other arguments
+├── NotFound (LookupError)        there is no such job, dead letter or replay (any more)
 ├── JobFailed                     the job whose result was asked for did not complete
 ├── UnknownTask                   no task of this name is registered here: SYSTEM, as a deploy may be under way
 ├── WorkerDied                    the process that ran the job alone is gone: SYSTEM
@@ -119,6 +120,10 @@ class IdempotencyConflict(HoldfastError):
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles, so that it can cross a process pool."""
         return type(self), (self.key, self.job_id), self.__dict__
+
+
+class NotFound(HoldfastError, LookupError):
+    """There is no job, dead letter or replay with this id (any more)."""
 
 
 class JobFailed(HoldfastError):

@@ -35,6 +35,7 @@ from holdfast.runtime.guards.breaker import CircuitBreaker
 from holdfast.runtime.guards.budget import RetryBudget
 from holdfast.runtime.guards.functions import is_async, refuse_unguardable
 from holdfast.runtime.guards.limiter import RateLimiter
+from holdfast.runtime.guards.policy import careful
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.payload import Arguments
 from holdfast.runtime.schedules import Schedule
@@ -253,10 +254,10 @@ class App:
         if classify is None:
             return classify_error
         if isinstance(classify, Classifier):
-            return classify.timed_by(self.clock.now)
+            classify = classify.timed_by(self.clock.now)
         if not callable(classify):
             raise ConfigError(f"classify={classify!r}: must be a Classifier or a function")
-        return classify
+        return careful(classify, classify_error)
 
     def local_breaker(self, spec: TaskSpec) -> CircuitBreaker | None:
         """The breaker of direct calls: one a key in this process."""

@@ -1,28 +1,33 @@
-"""`holdfast demo`: a guarded call through the troubles of a real local service, told step by step."""
+"""`holdfast demo`: a shop through an outage, a killed worker and a bug, told live; nothing is lost."""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from urllib.error import HTTPError
-from urllib.request import urlopen
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from holdfast.clock import SystemClock
-from holdfast.errors import CircuitOpenError, Refused
 from holdfast.ops.flaky_server import FlakyServer, Mood
-from holdfast.policy.classify import classify
-from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Clock
-from holdfast.runtime.guards.breaker import CircuitBreaker
-from holdfast.runtime.guards.policy import Policy
-from holdfast.types import BreakerChanged, RetryScheduled
 
 Tell = Callable[[str, str], None]
-"""Told a kind ("scene", "event", "result", "summary") and a line."""
+"""Told a kind ("scene", "event", "result", "status", "summary") and a line; a status may be overwritten by the next."""
 
-RECOVERY_S = 1.5
-CUSTOMERS = 1_000
+ORDERS = 1_000
+_CANARIES = 5
+_PATIENCE_S = 45.0
+_LOOK_S = 0.25
+_SERVICES = ("payments", "shipping", "mail")
 
 
 @dataclass
@@ -30,105 +35,172 @@ class Demo:
     """The story, and whether it came out as promised."""
 
     tell: Tell
+    orders: int = ORDERS
     clock: Clock = field(default_factory=SystemClock)
     surprises: list[str] = field(default_factory=list)
 
     def run(self) -> bool:
         """Tell it all; True when every promise held."""
-        logging.getLogger("holdfast").addHandler(logging.NullHandler())  # told below in the story's own words
-        with FlakyServer() as service:
-            self._tell_all(service)
+        logging.getLogger("holdfast").addHandler(logging.NullHandler())
+        with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder, ExitStack() as services:
+            self._services = {name: services.enter_context(FlakyServer()) for name in _SERVICES}
+            self._log = Path(folder, "worker.log")
+            self._env = {
+                **os.environ,
+                "HOLDFAST_URL": f"sqlite:///{Path(folder, 'shop.db')}",
+                "HOLDFAST_DEMO": self._settings("1"),
+            }
+            self._shop = _load_shop(self._env)
+            try:
+                self._tell_all()
+            finally:
+                self._shop.app.close()
         return not self.surprises
 
-    def _tell_all(self, service: FlakyServer) -> None:
-        breaker = CircuitBreaker("payments", recovery_timeout=RECOVERY_S, clock=self.clock, on_change=self._on_change)
-        policy = Policy(
-            retry=RetryPolicy(max_retries=3, initial_delay=0.2, multiplier=2.0, jitter=False),
-            breaker=breaker,
-            on_retry=self._on_retry,
-            clock=self.clock,
-        )
+    # ---- the story
 
-        @policy
-        def charge(order: int) -> str:
-            with urlopen(f"{service.url}/charge/{order}", timeout=5) as answer:  # noqa: S310 - our own loopback URL
-                return f"charged ({answer.status})"
+    def _tell_all(self) -> None:
+        began_s = self.clock.monotonic()
+        shop = self._shop
+        self.tell("scene", "A shop has three services: payments, shipping and mail. Its jobs live in a SQLite file,")
+        self.tell("scene", "and `holdfast worker --processes 2` runs them.")
+        with self._worker():
+            self._charge(shop)
+            self._ship(shop)
+            self._mail(shop)
+        self.tell("scene", "The bug is fixed and deployed. The group is replayed: five canaries first, then the rest.")
+        self._env["HOLDFAST_DEMO"] = self._settings("2")
+        with self._worker():
+            self._replay(shop)
+        self._sum_up(shop, self.clock.monotonic() - began_s)
 
-        self.tell(
-            "scene", f"A payment service runs on {service.url}. charge(order) calls it under a Policy: up to 3 retries"
-        )
-        self.tell("scene", f"and a breaker that opens after 5 failures in a row, for {RECOVERY_S} s.")
-        self._expect(charge, 1, "charged (200)")
+    def _charge(self, shop: ModuleType) -> None:
+        service = self._services["payments"]
+        service.failing_share = 0.1
+        shop.app.enqueue_many([shop.charge.bind(order, cents=1999) for order in range(self.orders)])
+        self.tell("scene", f"{self.orders:,} orders come in. Payments fails one request in ten; failures are retried.")
+        self._until(lambda: self._count("charge", "completed") >= self.orders // 5, "charge")
+        pid = self._kill_one()
+        self.tell("event", f"worker process {pid} is killed in the middle of its jobs (SIGKILL)")
+        self._until(lambda: self._count("charge", "completed") == self.orders, "charge")
+        charged = set(service.seen)
+        again = sum(service.seen.values()) - len(charged) - service.failures
+        retried = shop.app.stats().retried
+        self.tell("result", f"all {self.orders:,} charged; {retried} attempts failed and healed;")
+        self.tell("result", f"{max(0, again)} requests were made twice, because of the killed process")
+        self._check(charged == set(range(self.orders)), "every order is charged")
 
-        self.tell("scene", "The network hiccups: two connections are reset. A failure that can heal is tried again.")
-        service.answer_next(Mood.RESETTING, Mood.RESETTING)
-        self._expect(charge, 2, "charged (200)")
-
-        self.tell("scene", "The service asks to slow down: 429, Retry-After: 1. It is taken at its word.")
-        service.answer_next(Mood.BUSY)
-        began_at = self.clock.monotonic()
-        self._expect(charge, 3, "charged (200)")
-        waited_s = self.clock.monotonic() - began_at
-        self._check(1.0 <= waited_s < 5.0, "order 3 waits as long as it is asked to")
-
-        self.tell("scene", "An order is malformed: 422. Trying again cannot help, so nobody does.")
-        service.answer_next(Mood.REJECTING)
-        before = service.requests
-        self._expect(charge, 4, "VALIDATION")
-        self._check(service.requests == before + 1, "one request for the malformed order")
-
-        self.tell("scene", "The service goes down: 503. Retries do not heal it, and the breaker opens.")
+    def _ship(self, shop: ModuleType) -> None:
+        service = self._services["shipping"]
         service.mood = Mood.DOWN
-        self._expect(charge, 5, "TRANSIENT")
-        self._expect(charge, 6, "TRANSIENT")
-        self._check(breaker.state == "open", "the breaker is open")
-
-        self.tell("scene", f"{CUSTOMERS:,} customers press the button meanwhile. None of them adds to the outage.")
         before = service.requests
-        refused = sum(self._is_refused(charge, order) for order in range(7, 7 + CUSTOMERS))
-        self.tell("result", f"{refused} calls refused at once, {service.requests - before} requests sent")
-        self._check(refused == CUSTOMERS and service.requests == before, "no request while the breaker is open")
-
-        self.tell(
-            "scene", f"The service heals. After {RECOVERY_S} s trial calls are let through, and the breaker closes."
-        )
+        self.tell("scene", "Shipping goes down: every request is answered with 503.")
+        shop.app.enqueue_many([shop.ship.bind(order) for order in range(self.orders)])
+        self._until(lambda: self._breaker("shipping") == "open", "ship")
+        self.tell("event", "breaker shipping: closed → open, in both processes at once")
+        self.clock.sleep(1.0)
+        sent = service.requests - before
+        waiting = self.orders - self._count("ship", "completed")
+        self.tell("result", f"{waiting:,} parcels wait and cost no attempt; {sent} requests reached the broken service")
+        self._check(sent <= self.orders // 5, "an open breaker holds the others back")
         service.mood = Mood.WELL
-        self.clock.sleep(RECOVERY_S)
-        for order in (7, 8, 9):
-            self._expect(charge, order, "charged (200)")
-        self._check(breaker.state == "closed", "the breaker is closed")
-        loop = 4 * CUSTOMERS
-        self.tell("summary", f"{service.requests} requests reached it; a loop of 4 attempts sends over {loop:,}.")
+        self.tell("scene", "Shipping is back. Trial requests find out, and the rest follows.")
+        self._until(lambda: self._count("ship", "completed") == self.orders, "ship")
+        self._check(self._breaker("shipping") == "closed", "the breaker is closed again")
+        self._check(set(service.seen) == set(range(self.orders)), "every parcel is sent")
+        self.tell("result", f"all {self.orders:,} parcels sent; breaker shipping: {self._breaker('shipping')}")
 
-    def _expect(self, charge: Callable[[int], str], order: int, expected: str) -> None:
-        try:
-            outcome = charge(order)
-        except (OSError, Refused) as error:
-            failure = classify(error)
-            outcome = failure.type.name
-            self.tell("result", f"order {order}: {failure.error_name}: {failure.message} ({outcome})")
-            if isinstance(error, HTTPError):
-                error.close()
-        else:
-            self.tell("result", f"order {order}: {outcome}")
-        self._check(outcome == expected, f"order {order}: {expected}")
+    def _mail(self, shop: ModuleType) -> None:
+        names = shop.NAMES
+        self.tell("scene", "The mails go out, with a bug: who has no last name cannot be greeted.")
+        shop.app.enqueue_many([shop.mail.bind(order, name=names[order % len(names)]) for order in range(self.orders)])
+        self._until(lambda: self._count("mail", "completed", "dead_letter") == self.orders, "mail")
+        groups = shop.app.dead_letters.groups()
+        for group in groups:
+            self.tell("event", f"inbox: {group.count} letters, one cause: {group.error_name}: {group.message}")
+        self._group = groups[0].fingerprint if groups else ""
+        self._letters = sum(group.count for group in groups)
+        self._check(len(groups) == 1, "one cause is one group")
+        self._check(self._letters == self.orders // len(names), "every letter is there")
 
-    def _is_refused(self, charge: Callable[[int], str], order: int) -> bool:
+    def _replay(self, shop: ModuleType) -> None:
+        replay = shop.app.dead_letters.replay(group=self._group, canary=_CANARIES)
+        is_over = {"done", "stopped"}
+
+        def state() -> Any:
+            return next(one for one in shop.app.dead_letters.replays() if one.id == replay.id)
+
+        self._until(lambda: state().state in is_over, "mail")
+        self._until(lambda: self._count("mail", "completed") == self.orders, "mail")
+        self.tell("result", f"replay {state().state}: canaries {state().verdict}, {state().sent} letters sent")
+        self._check(state().sent == self._letters, "every letter is replayed once")
+
+    def _sum_up(self, shop: ModuleType, took_s: float) -> None:
+        stats = shop.app.stats()
+        total = 3 * self.orders
+        done = stats.jobs.get("completed", 0)
+        self._check(stats.jobs == {"completed": total}, "every job is completed")
+        self.tell("summary", f"{total:,} jobs enqueued, {done:,} completed, {total - done} lost, in {took_s:.0f} s:")
+        self.tell(
+            "summary",
+            f"{stats.executed:,} attempts, {stats.retried} retried; one process killed; one outage; "
+            f"{self._letters} dead letters replayed.",
+        )
+
+    # ---- what it needs
+
+    def _settings(self, version: str) -> str:
+        return json.dumps({"version": version, **{name: one.url for name, one in self._services.items()}})
+
+    @contextmanager
+    def _worker(self) -> Iterator[None]:
+        """`holdfast worker`, as a user would start it."""
+        command = [sys.executable, "-m", "holdfast", "worker", "holdfast.ops.shop:app", "--processes", "2"]
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(command, env=self._env, stdout=log, stderr=log)  # noqa: S603
         try:
-            charge(order)
-        except CircuitOpenError:
-            return True
-        except OSError:
-            return False
-        return False
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(timeout=_PATIENCE_S)
+            self._check(code == 0, "the worker drains and exits with 0")
+
+    def _kill_one(self) -> int:
+        pids = [worker.pid for worker in self._shop.app.stats().workers]
+        os.kill(pids[0], signal.SIGKILL)
+        return pids[0]
+
+    def _until(self, is_so: Callable[[], bool], task: str) -> None:
+        """Wait for it, telling how far the jobs are; give up after a while."""
+        deadline_s = self.clock.monotonic() + _PATIENCE_S
+        while not is_so():
+            if self.clock.monotonic() > deadline_s:
+                self.surprises.append(f"{task}: not done in {_PATIENCE_S:g} s; {self._shop.app.stats().jobs}")
+                raise TimeoutError(f"the demo waited in vain; see the worker's log:\n{self._log.read_text()[-4000:]}")
+            self._tell_status(task)
+            self.clock.sleep(_LOOK_S)
+
+    def _tell_status(self, task: str) -> None:
+        stats = self._shop.app.stats()
+        states = ", ".join(f"{n:,} {state}" for state, n in sorted(stats.by_task.get(task, {}).items()))
+        opened = ", ".join(f"{key} {mode.value}" for key, mode in stats.breakers.items() if mode.value != "closed")
+        self.tell("status", f"{task}: {states}" + (f"; breakers: {opened}" if opened else ""))
+
+    def _count(self, task: str, *states: str) -> int:
+        of_task = self._shop.app.stats().by_task.get(task, {})
+        return sum(of_task.get(state, 0) for state in states)
+
+    def _breaker(self, key: str) -> str:
+        return next((view.mode.value for view in self._shop.app.breakers.list() if view.key == key), "closed")
 
     def _check(self, is_so: bool, promise: str) -> None:
         if not is_so:
             self.surprises.append(promise)
 
-    def _on_retry(self, event: RetryScheduled) -> None:
-        failure = event.failure
-        self.tell("event", f"attempt {event.attempt} failed: {failure.type.name}; again in {event.delay_s:g} s")
 
-    def _on_change(self, event: BreakerChanged) -> None:
-        self.tell("event", f"breaker {event.name}: {event.before.value} → {event.after.value}")
+def _load_shop(env: dict[str, str]) -> ModuleType:
+    """The shop's tasks, on the demo's own store."""
+    os.environ.update({name: env[name] for name in ("HOLDFAST_URL", "HOLDFAST_DEMO")})
+    from holdfast.ops import shop  # noqa: PLC0415
+
+    return shop

@@ -1,33 +1,37 @@
-"""A small HTTP service on loopback that is well, busy, broken or gone, as told. For the demo."""
+"""A small HTTP service on loopback that is well, flaky or down, as told. For the demo."""
 
 from __future__ import annotations
 
-import socket
-import struct
 import threading
+from collections import Counter
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
+
+from holdfast.clock import chance
+from holdfast.types import Rng
 
 
 class Mood(Enum):
     """How the service answers."""
 
     WELL = "well"
-    RESETTING = "resetting connections"
-    BUSY = "busy: 429, Retry-After: 1"
-    REJECTING = "rejecting the input: 422"
     DOWN = "down: 503"
 
 
 class FlakyServer:
-    """The service, on a free port, until the block is left. `requests` counts what reached it."""
+    """The service, on a free port, until the block is left."""
 
-    def __init__(self) -> None:
-        self._moods: list[Mood] = []
+    def __init__(self, rng: Rng = chance) -> None:
+        self._rng = rng
         self._lock = threading.Lock()
         self.mood = Mood.WELL
+        self.failing_share = 0.0
+        """How many of its answers are 503 while it is well."""
         self.requests = 0
+        self.failures = 0
+        self.seen: Counter[int] = Counter()
+        """By order: how many requests were answered with 200, or failed though it was well."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -40,34 +44,25 @@ class FlakyServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def answer_next(self, *moods: Mood) -> None:
-        """Answer the next requests in these moods, one each, then in `mood` again."""
-        with self._lock:
-            self._moods = list(moods)
-
-    def take_mood(self) -> Mood:
-        """The mood for the request that has just come."""
+    def take(self, order: int) -> int:
+        """The status for the request that has just come."""
         with self._lock:
             self.requests += 1
-            return self._moods.pop(0) if self._moods else self.mood
+            if self.mood is Mood.DOWN:
+                return 503
+            self.seen[order] += 1
+            if self._rng() < self.failing_share:
+                self.failures += 1
+                return 503
+            return 200
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         service = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                mood = service.take_mood()
-                if mood is Mood.RESETTING:
-                    # Closing with a linger time of zero sends a reset instead of a goodbye.
-                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                    self.connection.close()
-                    self.close_connection = True
-                    self.wfile = self.rfile  # nothing more can be written
-                    return
-                status = {Mood.WELL: 200, Mood.BUSY: 429, Mood.REJECTING: 422, Mood.DOWN: 503}[mood]
+                status = service.take(int(self.path.rpartition("/")[2]))
                 self.send_response(status)
-                if mood is Mood.BUSY:
-                    self.send_header("Retry-After", "1")
                 self.send_header("Content-Length", "2")
                 self.end_headers()
                 self.wfile.write(b"ok")

@@ -10,11 +10,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, NotFound
 from holdfast.policy import bounds
 from holdfast.policy.limiter import Rate
 from holdfast.ports import Changed, Exchange, Operation, Page, Query, Store
-from holdfast.runtime.replay import NotFound, Replay
+from holdfast.runtime.replay import Replay
 from holdfast.runtime.replays import Preview, Replays
 from holdfast.types import Change, FailureType, Group, JobRecord, JobState
 

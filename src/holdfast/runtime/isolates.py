@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import sys
 from asyncio.subprocess import Process
@@ -82,6 +83,7 @@ class _Child:
                 target,
                 pass_fds=(theirs.fileno(),),
                 stdin=asyncio.subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
         reader, writer = await asyncio.open_connection(sock=ours, limit=_LARGEST)
         child = cls(process, reader, writer)

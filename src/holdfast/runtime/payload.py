@@ -157,7 +157,7 @@ class Arguments:
     def _filled(self, values: tuple[Any, ...]) -> int:
         """How many of the first parameters must go by position."""
         count = len(self._positional)
-        if self._rest and values[count] is not UNSET and values[count]:
+        if self._rest and values[count] is not UNSET:
             return count
         for i in range(len(self._positional_only), 0, -1):
             if values[i - 1] is not UNSET:

@@ -18,7 +18,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.errors import HoldfastError
 from holdfast.ports import Changed, Exchange, Operation, Query, Store, Value, ValueChange
 from holdfast.types import Change, JobRecord, JobState
 
@@ -33,10 +32,6 @@ HOLD_S: Final = 10.0
 BURST_S: Final = 1.0
 """With a rate: at most so many seconds' worth of letters go at once, however long nothing went."""
 _SKEW_S: Final = 60.0  # an instant this far ahead was written before the clock was set back
-
-
-class NotFound(HoldfastError, LookupError):
-    """There is no dead letter, or no replay, with this id (any more)."""
 
 
 class ReplayState(StrEnum):

@@ -11,11 +11,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.clock import new_id
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, NotFound
 from holdfast.policy import bounds
 from holdfast.policy.limiter import Rate
 from holdfast.ports import Exchange, Query, Store, Value, ValueChange
-from holdfast.runtime.replay import PREFIX, NotFound, Replay, ReplayState, decode, key_of, patched, write
+from holdfast.runtime.replay import PREFIX, Replay, ReplayState, decode, key_of, patched, write
 from holdfast.types import JobRecord, JobState
 
 _RUNNING: Final = ReplayState.RUNNING
@@ -23,6 +23,7 @@ _OVER: Final = frozenset({ReplayState.STOPPED, ReplayState.DONE})
 _KEPT: Final = 50  # replays that have ended and are still shown
 _SAMPLE: Final = 5
 _LONGEST_ID: Final = 64
+_MOST_CANARIES: Final = 1000  # they are all in the replay's value
 
 
 class Preview(Struct, frozen=True):
@@ -83,7 +84,8 @@ class Replays:
         dry_run [False]: only count, and show a sample; nothing is stored.
         """
         patch = _patch_of(edit)
-        bounds.whole("canary", canary, low=0)
+        if bounds.whole("canary", canary, low=0) > _MOST_CANARIES:
+            raise ConfigError(f"canary={canary!r}: must be at most {_MOST_CANARIES}")
         per_second = _per_second(rate)
         number = _checked_id(new_id() if replay_id is None else replay_id)
         values, now = await _read_all(self._store)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.errors import Invalid
@@ -26,11 +25,10 @@ class Run:
         "began_at",
         "began_s",
         "delivery",
-        "end",
         "error",
         "go",
+        "is_entered",
         "is_settled",
-        "released",
         "spec",
         "stop",
         "task",
@@ -48,10 +46,10 @@ class Run:
         """Why it is being stopped: "overdue", "cancelled", "shutdown"; empty while it is not."""
         self.is_settled = False
         """Settled already by itself, as `job.transaction()` does, or not ours to settle any more."""
-        self.released = False
+        self.is_entered = False
+        """Whether its task has taken its first step: one cancelled before that ends without a word."""
         self.value: Any = None
         self.error: BaseException | None = None
-        self.end: Callable[[], None] | None = None
 
 
 def settlement_of(
@@ -92,9 +90,9 @@ def settlement_of(
             outcome=change,
             failure_type=failure.type,
             severity=failure.severity,
-            error_name=failure.error_name,
-            message=failure.message,
-            traceback=failure.traceback,
+            error_name=_storable(failure.error_name),
+            message=_storable(failure.message),
+            traceback=_storable(failure.traceback),
             fingerprint=failure.fingerprint,
             delay_s=delay_s if change is Change.RETRY else None,
             breaker=breaker,
@@ -130,6 +128,11 @@ def _change_of(verdict: Verdict, spec: TaskSpec | None) -> tuple[Change, float, 
         case Bury(reason):
             change = Change.FAIL if spec is not None and not spec.has_dead_letters else Change.BURY
             return change, 0.0, spec.dead_letter_keep_s if spec else _UNKNOWN_KEEP_S, reason
+
+
+def _storable(text: str) -> str:
+    """Text that every store can hold: half of a surrogate pair is no character."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def encoded(value: Any) -> tuple[bytes, str]:

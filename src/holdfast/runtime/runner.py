@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from typing import Any, Final
 
@@ -29,10 +26,12 @@ from holdfast.policy.judge import (
     judge,
     judge_value,
 )
-from holdfast.ports import Clock, Delivery, Exchange, Note, Settlement, Store, Transaction
+from holdfast.ports import Clock, Delivery, Exchange, Note, Settlement, Store
 from holdfast.runtime import wire
 from holdfast.runtime.context import JobContext
 from holdfast.runtime.counts import Counts
+from holdfast.runtime.deadlines import Deadlines
+from holdfast.runtime.desk import LoopDesk
 from holdfast.runtime.isolates import Isolates
 from holdfast.runtime.run import Run, encoded, settlement_of
 from holdfast.runtime.shared.guards import Go, Hold, Request, SharedGuards
@@ -42,6 +41,7 @@ from holdfast.types import Change, Discard, Failure, FailureType, GiveUp, Rng, S
 
 _logger = logging.getLogger("holdfast.worker")
 
+_COMPLETED: Final = Change.COMPLETE
 _FREE: Final = Go()
 """What a task without any guard runs under."""
 _START_WITHIN_S = 1.0
@@ -55,7 +55,7 @@ class Room(Struct, frozen=True, kw_only=True):
     """Async jobs in flight."""
     threads: int = 8
     """Sync jobs in flight."""
-    processes: int = 2
+    isolates: int = 2
     """Isolated jobs in flight."""
 
 
@@ -100,10 +100,9 @@ class Runner:
         self._threads: Threads[Run] = Threads(room.threads, self._run_sync, self._collect, clock)
         self._sync_held = 0
         self._isolated_held = 0
-        self._isolates = Isolates(room.processes, target, store.note, clock, lease_s / 4)
-        self._deadlines: list[tuple[float, int, Run]] = []
-        self._order = itertools.count()
-        self._sweep_at: asyncio.TimerHandle | None = None
+        self._isolates = Isolates(room.isolates, target, store.note, clock, lease_s / 4)
+        self._can_isolate = bool(target)
+        self._deadlines: Deadlines[Run] = Deadlines(clock, self._overdue)
         self._offset_s = 0.0
         self._budget_requests = any(spec.budget for spec in specs.values())
 
@@ -128,7 +127,7 @@ class Runner:
         """At most so many of these: what would not be started within a moment is left to others."""
         threads = self.room.threads
         sync_room = threads + int(threads * 0.25 / max(self._threads.busy_s, 1e-4)) - self._sync_held
-        isolated_room = self.room.processes - self._isolated_held
+        isolated_room = self.room.isolates - self._isolated_held
         caps: dict[str, int] = {}
         for name, spec in self._specs.items():
             if spec.is_isolated:
@@ -136,6 +135,11 @@ class Runner:
             elif not spec.is_async and sync_room < wanted:
                 caps[f"task:{name}"] = max(0, sync_room)
         return caps
+
+    def is_overdue(self, at_s: float) -> bool:
+        """Whether an async run was over its time limit at this instant; from any thread."""
+        runs = [run for run in list(self.runs.values()) if run.began_s and run.spec.is_async and not run.stop]
+        return any(run.spec.timeout_s is not None and run.began_s + run.spec.timeout_s < at_s for run in runs)
 
     # ---- from deliveries to runs
 
@@ -221,7 +225,7 @@ class Runner:
         for run in runs:
             self.runs[run.delivery.id] = run
             spec = run.spec
-            if spec.is_isolated or run.delivery.is_suspect:
+            if self._is_isolated(run):
                 self._isolated_held += 1
                 run.task = self._loop.create_task(self._run_isolated(run))
             elif spec.is_async:
@@ -234,6 +238,10 @@ class Runner:
                 to_threads.append(run)
         self._threads.submit(to_threads)
 
+    def _is_isolated(self, run: Run) -> bool:
+        """Whether it runs in a process of its own. An app that cannot be imported there, as in a test, runs it here."""
+        return self._can_isolate and (run.spec.is_isolated or run.delivery.is_suspect)
+
     # ---- async jobs, on the loop
 
     def _begin_async(self, run: Run) -> None:
@@ -242,20 +250,36 @@ class Runner:
 
     async def _run_async(self, run: Run) -> None:
         spec, delivery = run.spec, run.delivery
+        run.is_entered = True
         self._mark_begun(run)
         value: Any = None
         error: BaseException | None = None
         try:
             args, kwargs = spec.arguments.decode(delivery.payload)
             if spec.takes_context:
-                args = (JobContext(delivery, _LoopDesk(self, run)), *args)
+                args = (self._context(run), *args)
             value = await spec.fn(*args, **kwargs)
         except BaseException as caught:
             error = self._as_failure(run, caught)
+        self._leave_async()
+        self._finish(run, value, error)
+
+    def _leave_async(self) -> None:
         self._running_async -= 1
         if self._waiting:
             self._begin_async(self._waiting.popleft())
-        self._finish(run, value, error)
+
+    def _cancel(self, run: Run) -> None:
+        """Stop a run that has a task of its own."""
+        if run.task is None or not (run.spec.is_async or self._is_isolated(run)):
+            return
+        run.task.cancel()
+        if not run.is_entered:
+            if self._is_isolated(run):
+                self._isolated_held -= 1
+            else:
+                self._leave_async()
+            self._finish(run, None, asyncio.CancelledError())
 
     def _as_failure(self, run: Run, error: BaseException) -> BaseException:
         """What a raised error means, seeing why the run was being stopped."""
@@ -266,6 +290,15 @@ class Runner:
                 return TimeLimitExceeded(run.spec.timeout_s)
         return error
 
+    def _context(self, run: Run) -> JobContext:
+        desk = LoopDesk(run, self._store, self._loop, self._lease_s / 4, self._completed)
+        return JobContext(run.delivery, desk)
+
+    def _completed(self, run: Run) -> Settlement:
+        return settlement_of(
+            run.delivery, run.spec, COMPLETE, worker=self._worker, began_at=run.began_at, ended_at=self.now()
+        )
+
     # ---- sync jobs, on threads
 
     def _run_sync(self, run: Run) -> None:
@@ -274,7 +307,7 @@ class Runner:
         try:
             args, kwargs = spec.arguments.decode(delivery.payload)
             if spec.takes_context:
-                args = (JobContext(delivery, _LoopDesk(self, run)), *args)
+                args = (self._context(run), *args)
             run.value = copy_context().run(spec.fn, *args, **kwargs)
         except BaseException as error:
             run.error = error
@@ -288,6 +321,7 @@ class Runner:
 
     async def _run_isolated(self, run: Run) -> None:
         spec, delivery = run.spec, run.delivery
+        run.is_entered = True
         ended: wire.Ended | None = None
         error: BaseException | None = None
         try:
@@ -319,37 +353,17 @@ class Runner:
         run.began_at = began_s + self._offset_s
         limit_s = run.spec.timeout_s
         if has_limit and limit_s is not None:
-            if run.spec.is_async:
-                self._limit(run, began_s + limit_s)
-            else:
-                self._loop.call_soon_threadsafe(self._limit, run, began_s + limit_s)
-
-    def _limit(self, run: Run, deadline_s: float) -> None:
-        heapq.heappush(self._deadlines, (deadline_s, next(self._order), run))
-        if self._deadlines[0][2] is run:
-            self._set_sweep(deadline_s)
-
-    def _set_sweep(self, deadline_s: float) -> None:
-        if self._sweep_at is not None:
-            self._sweep_at.cancel()
-        self._sweep_at = self._loop.call_later(max(0.0, deadline_s - self._clock.monotonic()), self._sweep_deadlines)
-
-    def _sweep_deadlines(self) -> None:
-        """One timer for every time limit in this worker."""
-        self._sweep_at = None
-        now_s = self._clock.monotonic()
-        while self._deadlines and self._deadlines[0][0] <= now_s:
-            _, _, run = heapq.heappop(self._deadlines)
-            if self.runs.get(run.delivery.id) is run and not run.is_settled:
-                self._overdue(run)
-        if self._deadlines:
-            self._set_sweep(self._deadlines[0][0])
+            add = self._deadlines.add if run.spec.is_async else self._deadlines.add_threadsafe
+            add(run, began_s + limit_s)
 
     def _overdue(self, run: Run) -> None:
+        if self.runs.get(run.delivery.id) is not run or run.is_settled:
+            return
         run.stop = run.stop or "overdue"
         if run.task is not None:
-            run.task.cancel()
-            self._limit(run, self._clock.monotonic() + _RESTOP_S)  # code may swallow a cancellation: insist
+            self._cancel(run)
+            # Code may swallow a cancellation: insist.
+            self._deadlines.add(run, self._clock.monotonic() + _RESTOP_S)
         elif self._is_replaceable:
             self.must_be_replaced = True
             _logger.error(
@@ -378,6 +392,11 @@ class Runner:
     # ---- from runs to settlements
 
     def _finish(self, run: Run, value: Any, error: BaseException | None) -> None:
+        if run.stop == "cancelled":  # it is not ours any more
+            self._forget(run)
+            self._report(run, IGNORED)
+            self._on_settled()
+            return
         if error is None:
             if value is None or not isinstance(value, Snooze | Discard):
                 result, reason = encoded(value)
@@ -388,14 +407,16 @@ class Runner:
                 self._report(run, SUCCESS)
                 self._settle(run.delivery, run.spec, judge_value(value), run.began_at)
             return
-        if isinstance(error, asyncio.CancelledError) and run.stop in {"shutdown", "cancelled"}:
+        if isinstance(error, asyncio.CancelledError) and run.stop == "shutdown":
             self._forget(run)
-            if run.stop == "shutdown" and not run.is_settled:
-                self._report(run, IGNORED)
+            self._report(run, IGNORED)
+            if not run.is_settled:
                 self._settle(run.delivery, run.spec, Release(is_suspect=run.delivery.is_suspect), None)
             return
         if isinstance(error, LeaseLost):
             self._forget(run)
+            self._report(run, IGNORED)
+            self._on_settled()
             _logger.warning("%s job %s was lost to another worker, or cancelled", run.spec.name, run.delivery.id)
             return
         failure = run.spec.classify(error, run.spec.context)
@@ -509,11 +530,9 @@ class Runner:
             if not blames_orphan(is_alone=delivery.is_alone or bool(delivery.blame), orphaned=delivery.orphaned):
                 self._settle(delivery, spec, Release(is_suspect=True), None)
                 continue
-            if delivery.blame:
-                error: Exception = TimeLimitExceeded.__new__(TimeLimitExceeded, delivery.blame)
-                error.args = (delivery.blame,)
-            else:
-                error = WorkerDied(f"worker {delivery.worker} died while it ran this job")
+            error: Exception = WorkerDied(delivery.blame or f"worker {delivery.worker} died while it ran this job")
+            if delivery.blame and spec is not None and spec.timeout_s is not None:
+                error = TimeLimitExceeded(spec.timeout_s)
             failure = spec.classify(error, spec.context) if spec else classify(error)
             began_at, ended_at = delivery.claimed_at, self.now()
             policy = spec.retry if spec else UNKNOWN_TASK_RETRY
@@ -535,10 +554,9 @@ class Runner:
         self._give_back(late)
         self._threads.submit([run for run in held if run.delivery.claimed_at > limit])
         for run in list(self.runs.values()):
-            is_isolated = run.spec.is_isolated or run.delivery.is_suspect
-            if is_isolated and not run.began_s and not run.stop and run.delivery.claimed_at <= limit and run.task:
+            if self._is_isolated(run) and not run.began_s and not run.stop and run.delivery.claimed_at <= limit:
                 run.stop = "shutdown"
-                run.task.cancel()
+                self._cancel(run)
 
     def _give_back(self, runs: list[Run]) -> None:
         for run in runs:
@@ -550,52 +568,10 @@ class Runner:
         """Stop these runs, or all of them: async and isolated ones are cancelled, threads are left to their end."""
         for run in [self.runs[one] for one in ids if one in self.runs] if ids is not None else list(self.runs.values()):
             run.stop = why
-            if why == "cancelled":
-                run.is_settled = True
-            if run.task is not None and (run.spec.is_async or run.spec.is_isolated or run.delivery.is_suspect):
-                run.task.cancel()
+            self._cancel(run)
 
     async def close(self) -> None:
         """End the threads and processes."""
         self._threads.close()
         await self._isolates.close()
-        if self._sweep_at is not None:
-            self._sweep_at.cancel()
-
-
-_COMPLETED: Final = Change.COMPLETE
-
-
-class _LoopDesk:
-    """What a context in this process asks of the runner."""
-
-    def __init__(self, runner: Runner, run: Run) -> None:
-        self._runner = runner
-        self._run = run
-
-    def note(self, note: Note) -> bool:
-        """From a thread: wait for the loop to do it."""
-        runner = self._runner
-        try:
-            is_on_loop = asyncio.get_running_loop() is runner._loop
-        except RuntimeError:
-            is_on_loop = False
-        if is_on_loop:
-            raise RuntimeError("in an async task use the a… twin: `await job.acheckpoint(…)`, `astep`, `aprogress`")
-        return asyncio.run_coroutine_threadsafe(runner._store.note(note), runner._loop).result()
-
-    async def anote(self, note: Note) -> bool:
-        """From the loop."""
-        return await self._runner._store.note(note)
-
-    @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
-        """Leaving the block completes the job."""
-        runner, run = self._runner, self._run
-        now = runner.now()
-        settlement = settlement_of(
-            run.delivery, run.spec, COMPLETE, worker=runner._worker, began_at=run.began_at, ended_at=now
-        )
-        with runner._store.transaction(settlement, runner._lease_s / 4) as tx:
-            yield tx
-        run.is_settled = True
+        self._deadlines.close()

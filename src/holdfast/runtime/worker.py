@@ -6,6 +6,9 @@ import asyncio
 import logging
 import os
 import socket
+import sys
+import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
@@ -32,6 +35,7 @@ _AHEAD_S = 0.05
 _IDLE_S = 1.0
 _AGAIN_S = 0.5
 _MINUTE_S = 60.0
+_OVERDUE_S = 1.0
 
 
 class Exit(IntEnum):
@@ -67,7 +71,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
         bounds.length("grace_s", self.grace_s)
         bounds.whole("concurrency", self.room.concurrency, low=1)
         bounds.whole("threads", self.room.threads, low=1)
-        bounds.whole("processes", self.room.processes, low=1)
+        bounds.whole("isolates", self.room.isolates, low=1)
         if self.heartbeat_s is not None:
             bounds.length("heartbeat_s", self.heartbeat_s, above=0.0)
             bounds.number("lease_s", self.lease_s, above=2 * self.heartbeat_s)
@@ -151,6 +155,9 @@ class Worker:
 
     async def _open(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._ping = threading.Event()
+        self._stalled_s = 0.0
         self._wake = asyncio.Event()
         self._store_wait: asyncio.Task[None] | None = None
         self.runner = Runner(
@@ -199,7 +206,8 @@ class Worker:
         if not self._is_lost:
             try:
                 await self._flush()
-                await self._store.heartbeat(WorkerRecord(id=self.id, lease_s=0.0))
+                if not self.runner.runs:  # a thread that still runs a job keeps it until this process is gone
+                    await self._store.heartbeat(WorkerRecord(id=self.id, lease_s=0.0))
             except HoldfastError as error:
                 _logger.warning("could not take leave of the store: %s", error)
         await self._hooks.stop()
@@ -221,6 +229,25 @@ class Worker:
     def _on_beat(self, beat: Beat) -> None:
         if beat.cancelled:
             self._loop.call_soon_threadsafe(self.runner.stop, beat.cancelled, "cancelled")
+        self._look_at_loop()
+
+    def _look_at_loop(self) -> None:
+        """Find out that a job blocks the event loop, so that no time limit can be kept on it."""
+        if not self._ping.is_set():
+            self._stalled_s = 0.0
+            self._ping.set()
+            self._loop.call_soon_threadsafe(self._ping.clear)
+            return
+        self._stalled_s += self._settings.beat_s
+        frame = sys._current_frames().get(self._loop_thread)
+        where = "".join(traceback.format_stack(frame)[-3:]) if frame else ""
+        _logger.error(
+            "the event loop has been blocked for %g s; async jobs must not block:\n%s", self._stalled_s, where
+        )
+        if self._is_replaceable and self.runner.is_overdue(self._clock.monotonic() - _OVERDUE_S):
+            # All that is held comes back as suspects, each to be run by itself: the one to blame is found there.
+            _logger.critical("a job that cannot be stopped blocks this process, which is replaced")
+            os._exit(Exit.REPLACE)
 
     def _on_lost(self, why: str) -> None:
         self._loop.call_soon_threadsafe(self._lose, why)

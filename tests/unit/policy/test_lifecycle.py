@@ -8,7 +8,7 @@ from holdfast.errors import IllegalChange
 from holdfast.policy.lifecycle import LIFECYCLE, READY, SETTLING, after, is_allowed
 from holdfast.types import Change, JobState
 
-# Told once more as a picture: a row for each state, a column for each change. "·" is refused, "gone" is no state at all.
+# Told once more as a picture: a row for each state, a column for each change. "·" is refused, "gone" is no state.
 PICTURE = """
              claim    complete   retry     park     release  bury         fail    discard    cancel     replay  remove
 queued       running  ·          ·         ·        ·        ·            ·       ·          cancelled  ·       ·

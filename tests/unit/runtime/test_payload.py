@@ -210,6 +210,14 @@ def test_gaps_are_filled_with_the_functions_own_defaults() -> None:
         assert task(*args, **kwargs) == expected, payload
 
 
+def test_a_gap_between_arguments_that_go_by_position_only_is_filled() -> None:
+    def task(a: int = 1, b: int = 2, c: int = 3, /, d: int = 4) -> tuple[int, ...]:
+        return a, b, c, d
+
+    args, kwargs = arguments_of(task).decode(b'{"a":8,"c":9}')
+    assert task(*args, **kwargs) == (8, 2, 9, 4)
+
+
 def test_a_mutable_default_stays_the_functions_own() -> None:
     def task(a: int = 1, items: list[int] = [], /, *rest: int) -> list[int]:  # noqa: B006
         items.append(a)
@@ -437,6 +445,7 @@ def contains_itself() -> list[Any]:
         (Any, {"a": {None: 1}}, "a dict with NoneType keys cannot be stored as JSON"),
         (Any, {(1, 2): "a"}, "a dict with tuple keys cannot be stored as JSON"),
         (Any, {1: "a", "1": "b"}, "some of its keys would be lost"),
+        (dict[int | str, str], {1: "a"}, "the key 1 would come back as text"),
         (Any, [10**5000], "Exceeds the limit"),
         (Any, Connection(), "Connection cannot be stored as JSON"),
         (Any, [object()], "object cannot be stored as JSON"),

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.clock import new_id, new_token
-from holdfast.errors import ConfigError, StoreError
+from holdfast.errors import ConfigError, NotFound, StoreError
 from holdfast.ports import Changed, Claim, Exchange, Exchanged, Operation, Query, Settlement, Value, WorkerRecord
 from holdfast.runtime import replay as driver
-from holdfast.runtime.replay import HOLD_S, NotFound, Replay, ReplayState, decode, key_of, merge_patch, step
+from holdfast.runtime.replay import HOLD_S, Replay, ReplayState, decode, key_of, merge_patch, step
 from holdfast.runtime.replays import Preview, Replays
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
@@ -393,6 +393,15 @@ async def test_the_rate_is_kept_over_steps_workers_and_pauses(bench: Bench, repl
     assert (await bench.step(started)).sent == 106
 
 
+async def test_parts_of_a_letter_add_up(bench: Bench, replays: Replays) -> None:
+    await bench.dead(200)
+    started = await replays.start(ALL, rate=10)
+    for _ in range(40):
+        await bench.step(started)
+        bench.clock.advance(0.375)
+    assert (await bench.step(started)).sent == 1 + 150
+
+
 async def test_a_long_silence_gives_at_most_one_seconds_worth(bench: Bench, replays: Replays) -> None:
     await bench.dead(100)
     started = await replays.start(ALL, rate=10)
@@ -481,6 +490,7 @@ async def test_what_cannot_work_is_refused(bench: Bench, replays: Replays) -> No
         {"rate": -1.0},
         {"canary": -1},
         {"canary": 1.5},
+        {"canary": 1001},
         {"edit": [1]},
         {"edit": {"a": object()}},
         {"replay_id": ""},

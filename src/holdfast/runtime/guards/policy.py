@@ -148,7 +148,7 @@ class Policy:
             return built_in
         if isinstance(classify, Classifier):
             classify = classify.timed_by(self.clock.now)
-        return _careful(_function("classify", classify), built_in)
+        return careful(_function("classify", classify), built_in)
 
     def __repr__(self) -> str:
         parts = ("retry", "breaker", "limiter", "bulkhead", "budget", "timeout")
@@ -175,7 +175,7 @@ def _checked(field: str, value: T, *classes: type[Any], or_else: str = "") -> T:
     raise ConfigError(f"{field}={value!r}: must be a {' or a '.join(one.__name__ for one in classes)}{or_else}")
 
 
-def _careful(classify: Classify, built_in: Classify) -> Classify:
+def careful(classify: Classify, built_in: Classify) -> Classify:
     """The user's own classify; where it fails, the built-in one, since the call's error must not be lost over it."""
 
     def classify_carefully(error: BaseException, context: FailureContext | None) -> Failure:

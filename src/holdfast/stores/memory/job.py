@@ -6,10 +6,13 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from holdfast.ports import Delivery, Notes
+from holdfast.ports import Delivery, Notes, Operation, Settlement
 from holdfast.types import Attempt, Change, JobRecord, JobState, NewJob
 
 _COMPLETED: Final = JobState.COMPLETED
+_COMPLETE: Final = Change.COMPLETE
+_RELEASE: Final = Change.RELEASE
+_REFUNDABLE: Final = frozenset({Change.PARK, Change.RELEASE})
 
 
 class StoredJob(Struct, kw_only=True, eq=False):
@@ -126,8 +129,39 @@ class StoredJob(Struct, kw_only=True, eq=False):
             trace=new.trace,
         )
 
-    def remember_attempt(self, attempt: Attempt) -> None:
-        """Add one that has ended to the history; if it failed it is the latest failure."""
+    def take_over(self, settlement: Settlement) -> None:
+        """Remember what a settlement says, beside the change of state."""
+        change = settlement.change
+        self.settled = (settlement.token, change)
+        self.elapsed_s = settlement.elapsed_s
+        self.reason = settlement.reason
+        self.result = settlement.result if change is _COMPLETE else None
+        if settlement.started_at is not None:
+            self.started_at = settlement.started_at
+        if settlement.attempt is not None:
+            self._remember(settlement.attempt)
+        if settlement.is_refunded and change in _REFUNDABLE:
+            self.counted -= 1
+        self.is_suspect = change is _RELEASE and settlement.is_suspect
+        if change is not _RELEASE:
+            self.orphaned = 0
+
+    def begin_anew(self, operation: Operation) -> None:
+        """A dead letter is replayed: with new attempts, and with its history."""
+        payload = operation.payloads.get(self.new.id, operation.payload)
+        if payload is not None and payload != self.payload:
+            self.original_payload = self.new.payload
+            self.payload = payload
+        if operation.replay:
+            self.replay_ids.add(operation.replay)
+        self.replays += 1
+        self.counted = 0
+        self.elapsed_s = 0.0
+        self.reason = operation.reason
+        self.ended_at = None
+        self.kept_until = None
+
+    def _remember(self, attempt: Attempt) -> None:
         self.attempts.append(attempt)
         if attempt.failure_type is not None:
             self.failure = attempt

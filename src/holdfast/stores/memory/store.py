@@ -44,9 +44,6 @@ from holdfast.types import Change, Group, JobRecord, JobState, NewJob
 
 _RUNNING: Final = JobState.RUNNING
 _CLAIM: Final = Change.CLAIM
-_COMPLETE: Final = Change.COMPLETE
-_RELEASE: Final = Change.RELEASE
-_REFUNDABLE: Final = frozenset({Change.PARK, Change.RELEASE})
 _BY_PEOPLE: Final = frozenset({Change.CANCEL, Change.REPLAY, Change.REMOVE})
 _CAPABILITIES: Final = Capabilities(
     name="memory", location="memory://", is_durable=False, is_shared=False, has_transactions=False
@@ -249,20 +246,8 @@ class MemoryStore:
             return job.settled == (settlement.token, change)
         self._let_go(job)
         self._jobs.move(job, change)
-        job.settled = (settlement.token, change)
-        job.elapsed_s = settlement.elapsed_s
-        job.reason = settlement.reason
-        if settlement.started_at is not None:
-            job.started_at = settlement.started_at
-        if settlement.attempt is not None:
-            job.remember_attempt(settlement.attempt)
-        if settlement.is_refunded and change in _REFUNDABLE:
-            job.counted -= 1
-        job.is_suspect = change is _RELEASE and settlement.is_suspect
-        if change is not _RELEASE:
-            job.orphaned = 0
+        job.take_over(settlement)
         if job.state.is_terminal:
-            job.result = settlement.result if change is _COMPLETE else None
             self._jobs.end(job, now, settlement.keep_s)
         else:
             self._make_ready(job, now, settlement.delay_s)
@@ -298,18 +283,7 @@ class MemoryStore:
 
     def _replay(self, job: StoredJob, operation: Operation) -> None:
         self._jobs.move(job, Change.REPLAY)
-        payload = operation.payloads.get(job.new.id, operation.payload)
-        if payload is not None and payload != job.payload:
-            job.original_payload = job.new.payload
-            job.payload = payload
-        if operation.replay:
-            job.replay_ids.add(operation.replay)
-        job.replays += 1
-        job.counted = 0
-        job.elapsed_s = 0.0
-        job.reason = operation.reason
-        job.ended_at = None
-        job.kept_until = None
+        job.begin_anew(operation)
         self._make_ready(job, self._now(), operation.delay_s)
 
     def _make_ready(self, job: StoredJob, now: float, delay_s: float) -> None:

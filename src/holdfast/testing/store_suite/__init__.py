@@ -19,17 +19,31 @@ from __future__ import annotations
 
 import pytest
 
-_SUBJECTS = ("claiming", "enqueueing", "leases", "living", "operating", "querying", "remembering", "settling", "steps")
+_SUBJECTS = (
+    "claiming",
+    "enqueueing",
+    "fencing",
+    "leases",
+    "living",
+    "operating",
+    "orphans",
+    "querying",
+    "remembering",
+    "settling",
+    "steps",
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{subject}" for subject in _SUBJECTS))
 
 from holdfast.testing.store_suite.claiming import CapSuite, ClaimSuite  # noqa: E402
 from holdfast.testing.store_suite.enqueueing import EnqueueSuite, IdempotencySuite  # noqa: E402
-from holdfast.testing.store_suite.leases import HeartbeatSuite, ReclaimSuite  # noqa: E402
+from holdfast.testing.store_suite.fencing import FenceSuite  # noqa: E402
+from holdfast.testing.store_suite.leases import HeartbeatSuite  # noqa: E402
 from holdfast.testing.store_suite.living import LifeSuite, TransactionSuite, WaitSuite  # noqa: E402
 from holdfast.testing.store_suite.operating import ChangeSuite, PruneSuite, ReplaySuite  # noqa: E402
+from holdfast.testing.store_suite.orphans import ReclaimSuite  # noqa: E402
 from holdfast.testing.store_suite.querying import FindSuite, GroupSuite, SearchSuite, StatsSuite  # noqa: E402
 from holdfast.testing.store_suite.remembering import CountSuite, NoteSuite, ValueSuite  # noqa: E402
-from holdfast.testing.store_suite.settling import FenceSuite, SettleSuite  # noqa: E402
+from holdfast.testing.store_suite.settling import SettleSuite  # noqa: E402
 from holdfast.testing.store_suite.steps import Advance, claim, enqueue, new_job, settle  # noqa: E402
 
 

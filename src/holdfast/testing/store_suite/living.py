@@ -81,6 +81,12 @@ class WaitSuite:
         async with asyncio.timeout(_PROMPTLY_S):
             await asyncio.gather(*waiting)
 
+    async def test_news_between_an_idle_claim_and_the_wait_is_not_lost(self, store: Store) -> None:
+        assert await claim(store) == []
+        await enqueue(store)
+        async with asyncio.timeout(_PROMPTLY_S):
+            await store.wait(_LONG_S)
+
     async def test_without_news_the_wait_ends_by_itself(self, store: Store) -> None:
         async with asyncio.timeout(_PROMPTLY_S):
             await store.wait(0.001)

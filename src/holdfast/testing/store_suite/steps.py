@@ -102,6 +102,19 @@ async def settle(store: Store, delivery: Delivery, change: Change, **options: An
     return is_settled
 
 
+async def reclaim(store: Store, worker: str = "w2", limit: int = 100) -> list[Delivery]:
+    """A heartbeat of this worker, and what it gets to judge."""
+    await beat(store, worker)
+    return await store.reclaim(worker, new_token(), limit)
+
+
+async def orphan(store: Store, advance: Advance, *, is_alone: bool = False) -> Delivery:
+    """The delivery of a job whose worker w1 is silent since then, for longer than its lease."""
+    delivery = await start(store, is_alone=is_alone)
+    advance(LEASE_S + 30)
+    return delivery
+
+
 def failed_attempt(delivery: Delivery, **options: Any) -> Attempt:
     """How an attempt that began when it was claimed, and failed two seconds later, is remembered."""
     facts: dict[str, Any] = {

@@ -109,5 +109,3 @@ class Fleet:
 @pytest.fixture
 def fleet() -> Fleet:
     return Fleet()
-
-

@@ -91,12 +91,13 @@ def test_only_a_failure_or_a_trial_is_urgent(fleet: Fleet) -> None:
     worker = fleet.worker()
     go = fleet.go(worker)
     worker.report(go, SUCCESS, fleet.now, slow_s=0.0, cause=None)
-    assert not worker.is_urgent
+    was_urgent = [worker.is_urgent]
     worker.report(go, FAILURE, fleet.now, slow_s=0.0, cause="E: x")
-    assert worker.is_urgent
+    was_urgent.append(worker.is_urgent)
     fleet.flush(worker)
     worker.report(go, SUCCESS, fleet.now, slow_s=0.0, cause=None)  # sent, as it ends a row, but not at once
-    assert not worker.is_urgent
+    was_urgent.append(worker.is_urgent)
+    assert was_urgent == [False, True, False]
     assert len(worker.changes(fleet.now)) == 1
 
 

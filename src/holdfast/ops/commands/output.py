@@ -1,0 +1,114 @@
+"""What commands print: JSON, tables, answers. All text is shown as text: no markup, no control characters."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import click
+import msgspec
+
+from holdfast.ops.text import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+Cell: TypeAlias = str | tuple[str, str]
+"""Text, or text and its style."""
+
+STYLES: Final = {
+    "queued": "cyan",
+    "running": "blue",
+    "retrying": "yellow",
+    "waiting": "yellow",
+    "completed": "green",
+    "failed": "red",
+    "dead_letter": "red",
+    "cancelled": "dim",
+    "closed": "green",
+    "open": "red",
+    "forced_open": "red",
+    "half_open": "yellow",
+    "disabled": "yellow",
+    "paused": "yellow",
+    "stopped": "red",
+    "done": "green",
+}
+"""The colours of states."""
+_UNLIMITED: Final = 10_000
+
+
+def state(name: str) -> Cell:
+    """A state in its colour."""
+    return name, STYLES.get(name, "")
+
+
+def echo_json(value: Any) -> None:
+    """One line of JSON."""
+    click.echo(msgspec.json.encode(value, enc_hook=str))
+
+
+def console() -> Console:
+    """Standard output; what is not shown on a terminal is not cut to any width."""
+    from rich.console import Console  # noqa: PLC0415 - rich costs 50 ms, and --json does not need it
+
+    is_terminal = sys.stdout.isatty()
+    return Console(highlight=False, markup=False, emoji=False, width=None if is_terminal else _UNLIMITED)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], title: str = "") -> Table:
+    """A table; a column whose name ends with `#` is one of numbers, with `*` one that is never cut."""
+    from rich import box  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(title) if title else None, title_justify="left")
+    for name in columns:
+        made.add_column(
+            Text(name.rstrip("#*")),
+            justify="right" if name.endswith("#") else "left",
+            no_wrap=name.endswith(("#", "*")),
+            overflow="fold",
+        )
+    for row in rows:
+        made.add_row(*(_text_of(cell) for cell in row))
+    return made
+
+
+def _text_of(cell: Cell) -> Any:
+    from rich.text import Text  # noqa: PLC0415
+
+    return Text(plain(cell)) if isinstance(cell, str) else Text(plain(cell[0]), style=cell[1])
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    """Print a table."""
+    console().print(table(columns, rows))
+
+
+def say(line: str) -> None:
+    """One line on standard output."""
+    click.echo(plain(line))
+
+
+def hint(line: str) -> None:
+    """One line on standard error: for the person, not for the pipe."""
+    click.echo(plain(line), err=True)
+
+
+def is_sure(question: str, is_yes: bool) -> bool:
+    """Ask before something is deleted, unless `--yes` was given. Without an answer it is no."""
+    if is_yes:
+        return True
+    try:
+        return click.confirm(plain(question), err=True)
+    except click.Abort:
+        click.echo(err=True)
+        hint("nobody answered; --yes does it without the question")
+        return False
+
+
+yes_option = click.option("--yes", "-y", "is_yes", is_flag=True, help="Do not ask.")
+"""`--yes`."""

@@ -1,0 +1,59 @@
+"""What the context of a job in this process asks of its worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.ports import Note, Settlement, Store, Transaction
+from holdfast.runtime.run import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.runtime.context import Desk
+
+
+class LoopDesk:
+    """Carries a job's notes to the store: from the event loop, or from a thread through it."""
+
+    def __init__(
+        self,
+        run: Run,
+        store: Store,
+        loop: asyncio.AbstractEventLoop,
+        limit_s: float,
+        completed: Callable[[Run], Settlement],
+    ) -> None:
+        self._run = run
+        self._store = store
+        self._loop = loop
+        self._limit_s = limit_s
+        self._completed = completed
+
+    def note(self, note: Note) -> bool:
+        """From a thread: wait for the loop to do it."""
+        try:
+            is_on_loop = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_on_loop = False
+        if is_on_loop:
+            raise RuntimeError("in an async task use the a… twin: `await job.acheckpoint(…)`, `astep`, `aprogress`")
+        return asyncio.run_coroutine_threadsafe(self._store.note(note), self._loop).result()
+
+    async def anote(self, note: Note) -> bool:
+        """From the loop."""
+        return await self._store.note(note)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Leaving the block completes the job."""
+        with self._store.transaction(self._completed(self._run), self._limit_s) as tx:
+            yield tx
+        self._run.is_settled = True
+
+
+if TYPE_CHECKING:
+    _contract: type[Desk] = LoopDesk

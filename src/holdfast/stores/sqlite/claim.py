@@ -1,0 +1,126 @@
+"""Claims jobs: looks at the heads of the open lanes, and takes by priority, due time and age within the caps."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from typing import Final
+
+import apsw
+from msgspec import json
+
+from holdfast.ports import Claim, Delivery
+from holdfast.stores.sqlite.batch import Batch
+from holdfast.stores.sqlite.deliveries import read_claimed
+from holdfast.stores.sqlite.lanes import Lane
+from holdfast.stores.sqlite.queries import load
+
+_SQL = load("claim.sql")
+_PROMOTED_AT_ONCE: Final = 1000
+_FEWEST_HEADS: Final = 16
+_decode_seqs = json.Decoder(list[int]).decode
+_Head = tuple[int, float, int, int]
+"""-priority, due_at, seq, lane: smaller ones go first."""
+_decode_heads = json.Decoder(list[_Head]).decode
+
+
+def claim_jobs(batch: Batch, claim: Claim, now: float, known: dict[str, int]) -> tuple[list[Delivery], float | None]:
+    """What the claim brings, and the seconds until a delayed job is due where it brings less than it may.
+
+    The lane of each job is remembered in `known`.
+    """
+    db = batch.db
+    if batch.is_claimed(claim.token):
+        batch.flush()
+    glance = {"worker": claim.worker, "token": claim.token}
+    is_alive, is_used, next_due_at, newest_lane = db.execute(_SQL["glance"], glance).fetchall()[0]
+    if not batch.new_lanes:
+        batch.books.lanes.refresh(db, newest_lane)
+    deliveries: list[Delivery] = []
+    if is_alive and is_used:
+        deliveries = held_under(batch, claim.token, claim.worker)
+    elif is_alive and claim.limit > 0:
+        if next_due_at is not None and next_due_at <= now:
+            db.execute(_SQL["promote"], {"now": now, "limit": max(_PROMOTED_AT_ONCE, 2 * claim.limit)})
+            next_due_at = db.execute(_SQL["next_due"]).fetchall()[0][0]
+        deliveries = _take(batch, claim, now, known)
+    if len(deliveries) >= claim.limit or next_due_at is None:
+        return deliveries, None
+    return deliveries, max(0.0, next_due_at - now)
+
+
+def held_under(batch: Batch, token: bytes, worker: str) -> list[Delivery]:
+    """What still runs under a token that this worker has used."""
+    found = batch.db.execute(_SQL["seqs_of"], (token, worker)).fetchall()
+    seqs = array("q", found[0][0]) if found else array("q")
+    return read_claimed(batch.db, batch.books.lanes, seqs, token).deliveries
+
+
+def _take(batch: Batch, claim: Claim, now: float, known: dict[str, int]) -> list[Delivery]:
+    seqs = _choose(batch, claim)
+    if not seqs:
+        return []
+    changes = {
+        "token": claim.token,
+        "worker": claim.worker,
+        "is_alone": int(claim.is_alone),
+        "now": now,
+        "seqs": apsw.carray(seqs),
+    }
+    batch.db.execute(_SQL["take"], changes)
+    claimed = read_claimed(batch.db, batch.books.lanes, seqs, claim.token)
+    for (lane, state), n in claimed.sources.items():
+        batch.move(lane, state, "running", n)
+    batch.hold(claim.token, claim.worker, seqs.tobytes(), len(seqs))
+    known.update(zip([one.id for one in claimed.deliveries], claimed.lanes, strict=True))
+    return claimed.deliveries
+
+
+def _choose(batch: Batch, claim: Claim) -> array[int]:
+    """The jobs to take, in order."""
+    db, lanes = batch.db, batch.books.lanes
+    open_lanes = lanes.open_for(claim.queues, claim.caps)
+    numbers = lanes.worth_a_look(db, open_lanes)
+    if not numbers:
+        return array("q")
+    if len(numbers) == 1:
+        lane = open_lanes[numbers[0]]
+        limit = min([claim.limit, *(claim.caps[gate] for gate in lane.gates & claim.caps.keys())])
+        question = {"lane": lane.number, "limit": limit}
+        return array("q", _decode_seqs(db.execute(_SQL["heads_of_one"], question).fetchall()[0][0]))
+    return _merge(db, {number: open_lanes[number] for number in numbers}, claim)
+
+
+def _merge(db: apsw.Connection, lanes: dict[int, Lane], claim: Claim) -> array[int]:
+    """Look at the first few of each lane, and at more of each as long as that is not enough to know the order."""
+    size = max(_FEWEST_HEADS, 2 * claim.limit // len(lanes))
+    numbers = apsw.carray(array("q", lanes))
+    while True:
+        size = min(size, claim.limit)
+        text = db.execute(_SQL["heads"], {"lanes": numbers, "limit": size}).fetchall()[0][0]
+        heads = sorted(_decode_heads(text))
+        seqs = _pick(heads, lanes, claim.limit, claim.caps, size)
+        if seqs is not None:
+            return seqs
+        size *= 4
+
+
+def _pick(
+    heads: list[_Head], lanes: dict[int, Lane], limit: int, caps: Mapping[str, int], size: int
+) -> array[int] | None:
+    """Take from the heads in order, within the caps; None when a lane of which only `size` were read has run out."""
+    room = dict(caps)
+    gates = {number: [gate for gate in lane.gates if gate in room] for number, lane in lanes.items()}
+    taken: dict[int, int] = {}
+    seqs = array("q")
+    for _, _, seq, lane in heads:
+        if all(room[gate] > 0 for gate in gates[lane]):
+            for gate in gates[lane]:
+                room[gate] -= 1
+            seqs.append(seq)
+            if len(seqs) == limit:
+                return seqs
+            taken[lane] = taken.get(lane, 0) + 1
+            if taken[lane] == size and size < limit and all(room[gate] > 0 for gate in gates[lane]):
+                return None
+    return seqs

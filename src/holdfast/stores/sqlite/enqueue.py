@@ -1,0 +1,132 @@
+"""Remembers new jobs: all of a call or none, each id once, each idempotency key once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
+
+import apsw
+from msgspec import json
+
+from holdfast.ports import Enqueued
+from holdfast.stores.sqlite.batch import Batch
+from holdfast.stores.sqlite.queries import load
+from holdfast.types import NewJob
+
+_SQL = load("enqueue.sql")
+_decode_ids = json.Decoder(list[str]).decode
+_decode_added = json.Decoder(list[tuple[str, int]]).decode
+_COLUMNS: Final = 14
+_CHUNKS: Final = (128, 16, 1)
+"""So many rows in one statement: a step for each row costs more than the row, beside a busy event loop most of all."""
+
+
+def add_jobs(batch: Batch, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Add those that are new, or none of them when an idempotency key is taken by another payload."""
+    now = batch.tick()
+    if any(job.idempotency_key is not None for job in jobs):
+        return _add_with_keys(batch, jobs, now)
+    if _insert(batch, jobs, now):
+        return [Enqueued(job.id) for job in jobs]
+    added = dict(_decode_added(batch.db.execute(_SQL["added_now"], (_ids_of(jobs), now)).fetchall()[0][0]))
+    for lane in added.values():
+        batch.add(lane, "queued")
+    return [Enqueued(job.id, is_new=added.pop(job.id, None) is not None) for job in jobs]
+
+
+def _add_with_keys(batch: Batch, jobs: Sequence[NewJob], now: float) -> list[Enqueued]:
+    known = set(_decode_ids(batch.db.execute(_SQL["known"], (_ids_of(jobs),)).fetchall()[0][0]))
+    holders, expired = _holders_of(batch, jobs, now)
+    answers: list[Enqueued] = []
+    added: list[NewJob] = []
+    for job in jobs:
+        scope = _scope_of(job)
+        if job.id in known:
+            answers.append(Enqueued(job.id, is_new=False))
+        elif scope is not None and scope in holders:
+            holder, payload = holders[scope]
+            answers.append(Enqueued(holder, is_new=False, is_conflict=payload != job.payload))
+        else:
+            answers.append(Enqueued(job.id))
+            added.append(job)
+            known.add(job.id)
+            if scope is not None:
+                holders[scope] = (job.id, job.payload)
+    if any(answer.is_conflict for answer in answers):
+        return [Enqueued(one.id, is_new=False, is_conflict=one.is_conflict) for one in answers]
+    if expired:
+        batch.db.execute(_SQL["free_keys"], (apsw.carray(tuple(expired)),))
+    _insert(batch, added, now)
+    return answers
+
+
+def _holders_of(batch: Batch, jobs: Sequence[NewJob], now: float) -> tuple[dict[str, tuple[str, bytes]], list[str]]:
+    """The keys of these jobs that are held, each with its job's id and first payload; and those held for long enough."""
+    scopes = tuple(scope for job in jobs if (scope := _scope_of(job)) is not None)
+    holders: dict[str, tuple[str, bytes]] = {}
+    expired: list[str] = []
+    oldest = now - batch.books.key_window_s
+    for scope, holder, payload, ended_at in batch.db.execute(_SQL["holders"], (apsw.carray(scopes),)).fetchall():
+        if ended_at is None or ended_at > oldest:
+            holders[scope] = (holder, payload)
+        else:
+            expired.append(scope)
+    return holders, expired
+
+
+def _insert(batch: Batch, jobs: Sequence[NewJob], now: float) -> bool:
+    """Insert those whose id is not known; say whether all were new, and are tallied."""
+    rows = [_row_of(batch, job, now) for job in jobs]
+    n_new = start = 0
+    while start < len(rows):
+        size = next(size for size in _CHUNKS if size <= len(rows) - start)
+        values: list[Any] = []
+        for row in rows[start : start + size]:
+            values += row
+        batch.db.execute(_insert_of(size), values)
+        n_new += batch.db.changes()
+        start += size
+    if n_new:
+        batch.has_news = True
+    if n_new < len(rows):
+        return False
+    for row in rows:
+        batch.add(row[1], "queued")
+    return True
+
+
+def _ids_of(jobs: Sequence[NewJob]) -> apsw.CArrayBinding:
+    return apsw.carray(tuple(job.id for job in jobs))
+
+
+def _row_of(batch: Batch, job: NewJob, now: float) -> tuple[Any, ...]:
+    delay_s = job.delay_s
+    return (
+        job.id,
+        batch.lane_of((job.queue, job.task, job.gates)),
+        job.priority,
+        now + delay_s if delay_s > 0 else now,
+        now,
+        now,
+        0 if delay_s > 0 else 1,
+        job.tenant,
+        job.user,
+        job.project,
+        job.trace,
+        job.payload,
+        _scope_of(job),
+        job.idempotency_key,
+    )
+
+
+def _scope_of(job: NewJob) -> str | None:
+    """Tenant, task and key in one text; no two different ones make the same."""
+    key = job.idempotency_key
+    return None if key is None else f"{len(job.tenant)}:{job.tenant}{len(job.task)}:{job.task}{key}"
+
+
+@cache
+def _insert_of(size: int) -> str:
+    row = f"({', '.join('?' * _COLUMNS)})"
+    return _SQL["insert"].replace("(:row)", ", ".join([row] * size))

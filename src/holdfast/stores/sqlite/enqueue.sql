@@ -1,0 +1,24 @@
+-- The row stands there as often as there are jobs.
+-- name: insert
+INSERT INTO holdfast_jobs (
+    id, lane, priority, due_at, created_at, changed_at, is_ready,
+    tenant, user, project, trace, payload, held_key, idempotency_key
+)
+VALUES (:row)
+ON CONFLICT (id) DO NOTHING
+
+-- name: known
+SELECT json_group_array(id) FROM holdfast_jobs WHERE id IN (SELECT value FROM carray(?1))
+
+-- name: added_now
+SELECT json_group_array(json_array(id, lane)) FROM holdfast_jobs
+WHERE id IN (SELECT value FROM carray(?1)) AND created_at = ?2
+
+-- name: holders
+SELECT
+    held_key, id, coalesce(original_payload, payload),
+    CASE WHEN state IN ('completed', 'failed', 'dead_letter', 'cancelled') THEN changed_at END
+FROM holdfast_jobs WHERE held_key IN (SELECT value FROM carray(?))
+
+-- name: free_keys
+UPDATE holdfast_jobs SET held_key = NULL WHERE held_key IN (SELECT value FROM carray(?))

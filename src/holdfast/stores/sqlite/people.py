@@ -1,0 +1,98 @@
+"""What people and maintenance do to jobs: cancel, replay, remove, prune."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+import apsw
+from msgspec import json
+
+from holdfast.policy.lifecycle import is_allowed
+from holdfast.ports import Changed, Operation
+from holdfast.stores.sqlite.batch import Batch
+from holdfast.stores.sqlite.queries import load
+from holdfast.stores.sqlite.values import COUNTS_KEPT_MINUTES
+from holdfast.types import Change, JobState
+
+_SQL = load("people.sql")
+_decode_over = json.Decoder(list[tuple[int, int, str]]).decode
+_REPLAY: Final = Change.REPLAY
+_CANCEL: Final = Change.CANCEL
+_DELETES: Final = ("delete_jobs", "delete_attempts", "delete_notes", "delete_replays")
+_GONE_KEPT_S: Final = 8 * 86_400.0
+
+
+def change_jobs(batch: Batch, operation: Operation) -> list[Changed]:
+    """Each id in turn, guarded by its state."""
+    batch.flush()  # who holds what must be in the table
+    return [_change_one(batch, id, operation) for id in operation.ids]  # noqa: A001
+
+
+def _change_one(batch: Batch, id: str, operation: Operation) -> Changed:  # noqa: A002
+    found = batch.db.execute(_SQL["look"], (id,)).fetchall()
+    if not found:
+        return Changed(id, is_done=False, state=None)
+    seq, lane, state, token = found[0]
+    change = operation.change
+    if not is_allowed(JobState(state), change):
+        return Changed(id, is_done=False, state=JobState(state))
+    if change is _REPLAY:
+        return _replay(batch, id, seq, lane, operation)
+    if change is _CANCEL:
+        return _cancel(batch, id, (seq, lane, state, token), operation)
+    _delete(batch, [(seq, lane, state)])
+    return Changed(id, is_done=True, state=None)
+
+
+def _cancel(batch: Batch, id: str, row: tuple[int, int, str, bytes], operation: Operation) -> Changed:  # noqa: A002
+    seq, lane, state, token = row
+    values = {"seq": seq, "now": batch.tick(), "reason": operation.reason, "keep_s": operation.keep_s}
+    batch.db.execute(_SQL["cancel"], values)
+    if state == "running":
+        batch.db.execute(_SQL["tell_holder"], {"id": id, "token": token})
+        batch.let_go(token)
+        batch.has_news = True
+    batch.move(lane, state, "cancelled")
+    return Changed(id, is_done=True, state=JobState.CANCELLED)
+
+
+def _replay(batch: Batch, id: str, seq: int, lane: int, operation: Operation) -> Changed:  # noqa: A002
+    name = operation.replay
+    if name:
+        if batch.db.execute(_SQL["is_replayed"], (seq, name)).fetchall()[0][0]:
+            return Changed(id, is_done=False, state=JobState.DEAD_LETTER)
+        batch.db.execute(_SQL["mark_replayed"], (seq, name))
+    values = {
+        "seq": seq,
+        "now": batch.tick(),
+        "delay_s": max(0.0, operation.delay_s),
+        "is_ready": int(operation.delay_s <= 0),
+        "reason": operation.reason,
+        "payload": operation.payloads.get(id, operation.payload),
+    }
+    batch.db.execute(_SQL["replay"], values)
+    batch.move(lane, "dead_letter", "queued")
+    batch.has_news = True
+    return Changed(id, is_done=True, state=JobState.QUEUED)
+
+
+def prune_jobs(batch: Batch, limit: int) -> int:
+    """Delete up to so many records whose time is over, and old counts with them."""
+    now = batch.tick()
+    batch.db.execute(_SQL["delete_counts"], (int(now // 60) - COUNTS_KEPT_MINUTES,))
+    batch.db.execute(_SQL["delete_workers"], (now - _GONE_KEPT_S,))
+    text = batch.db.execute(_SQL["over"], {"now": now, "limit": limit}).fetchall()[0][0]
+    rows = _decode_over(text)
+    _delete(batch, rows)
+    return len(rows)
+
+
+def _delete(batch: Batch, rows: list[tuple[int, int, str]]) -> None:
+    if not rows:
+        return
+    seqs = {"seqs": apsw.carray(array("q", [seq for seq, _, _ in rows]))}
+    for query in _DELETES:
+        batch.db.execute(_SQL[query], seqs)
+    for _, lane, state in rows:
+        batch.add(lane, state, -1)

@@ -1,0 +1,55 @@
+-- name: look
+SELECT seq, lane, state, token FROM holdfast_jobs WHERE id = ?
+
+-- name: is_replayed
+SELECT EXISTS (SELECT 1 FROM holdfast_replays WHERE seq = ? AND replay = ?)
+
+-- name: cancel
+UPDATE holdfast_jobs
+SET state = 'cancelled', changed_at = :now, is_ready = NULL, reason = :reason, keep_until = :now + :keep_s,
+    token = CASE WHEN state = 'running' THEN NULL ELSE token END,
+    is_orphan = 0, blame = ''
+WHERE seq = :seq AND state IN ('queued', 'retrying', 'waiting', 'running')
+
+-- name: tell_holder
+INSERT OR IGNORE INTO holdfast_cancelled (worker, id)
+SELECT claim.worker, :id
+FROM holdfast_claims AS claim JOIN holdfast_workers AS worker ON worker.id = claim.worker
+WHERE claim.token = :token AND worker.gone_at IS NULL
+
+-- name: replay
+UPDATE holdfast_jobs
+SET state = 'queued', changed_at = :now, due_at = :now + :delay_s, is_ready = :is_ready, retries = 0, elapsed_s = 0,
+    replays = replays + 1, reason = :reason, keep_until = NULL,
+    original_payload = CASE WHEN :payload <> payload THEN coalesce(original_payload, payload) ELSE original_payload END,
+    payload = coalesce(:payload, payload)
+WHERE seq = :seq AND state = 'dead_letter'
+
+-- name: mark_replayed
+INSERT INTO holdfast_replays (seq, replay) VALUES (?, ?)
+
+-- name: over
+SELECT json_group_array(json_array(seq, lane, state)) FROM (
+    SELECT seq, lane, state FROM holdfast_jobs WHERE keep_until <= :now ORDER BY keep_until LIMIT :limit
+)
+
+-- name: delete_jobs
+DELETE FROM holdfast_jobs WHERE seq IN (SELECT value FROM carray(:seqs))
+    AND state IN ('completed', 'failed', 'dead_letter', 'cancelled')
+
+-- name: delete_attempts
+DELETE FROM holdfast_attempts WHERE seq IN (SELECT value FROM carray(:seqs))
+
+-- name: delete_notes
+DELETE FROM holdfast_notes WHERE seq IN (SELECT value FROM carray(:seqs))
+
+-- name: delete_replays
+DELETE FROM holdfast_replays WHERE seq IN (SELECT value FROM carray(:seqs))
+
+-- name: delete_counts
+DELETE FROM holdfast_counts WHERE minute < ?
+
+-- A worker's id must not come back, so the row outlives it; long after nobody uses it any more.
+-- name: delete_workers
+DELETE FROM holdfast_workers
+WHERE gone_at < ? AND NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE worker = holdfast_workers.id AND held > 0)

@@ -1,0 +1,161 @@
+"""Settles claimed jobs: many by one statement, each guarded by its id, its state and the token of the lease."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+import apsw
+from msgspec import Struct, json
+
+from holdfast.policy.lifecycle import LIFECYCLE
+from holdfast.ports import Settlement
+from holdfast.stores.sqlite.batch import Batch
+from holdfast.stores.sqlite.queries import load
+from holdfast.types import Change, JobState
+
+_SQL = load("settle.sql")
+_COMPLETE: Final = Change.COMPLETE
+_RELEASE: Final = Change.RELEASE
+_REFUNDABLE: Final = frozenset({Change.PARK, Change.RELEASE})
+_encode = json.Encoder().encode
+_decode_lanes = json.Decoder(list[tuple[str, int]]).decode
+_decode_outcome = json.Decoder(list[tuple[int, int, bool]]).decode
+
+
+class _Way(Struct, frozen=True):
+    """What a change does to a row."""
+
+    number: int
+    """How the row says that it was this one; never renumber."""
+    state: str
+    is_end: bool
+
+
+def _way(number: int, change: Change) -> _Way:
+    state = LIFECYCLE[change].after
+    assert state is not None  # noqa: S101 - no settlement deletes the record
+    return _Way(number, state.value, state.is_terminal)
+
+
+_WAYS: Final = {
+    change: _way(number, change)
+    for number, change in enumerate(
+        (
+            Change.COMPLETE,
+            Change.RETRY,
+            Change.PARK,
+            Change.RELEASE,
+            Change.BURY,
+            Change.FAIL,
+            Change.DISCARD,
+        ),
+        start=1,
+    )
+}
+_RUNNING: Final = JobState.RUNNING.value
+
+
+def settle(batch: Batch, settlements: Sequence[Settlement], lanes: dict[str, int]) -> list[bool]:
+    """Settle all, in order; say of each whether it took effect, now or when it was sent before.
+
+    `lanes` are those of the jobs that this process has claimed, so that they need not be read.
+    """
+    if len({one.id for one in settlements}) == len(settlements):
+        return _settle_by_kind(batch, settlements, lanes)
+    return [_settle_by_kind(batch, [one], lanes)[0] for one in settlements]
+
+
+def _settle_by_kind(batch: Batch, settlements: Sequence[Settlement], lanes: dict[str, int]) -> list[bool]:
+    plain = [one for one in settlements if one.change is _COMPLETE and one.attempt is None and not one.reason]
+    if len(plain) == len(settlements):
+        return _update(batch, "complete", plain, lanes)
+    others = [one for one in settlements if not (one.change is _COMPLETE and one.attempt is None and not one.reason)]
+    answers = dict(zip((one.id for one in plain), _update(batch, "complete", plain, lanes), strict=True))
+    answers.update(zip((one.id for one in others), _update(batch, "settle", others, lanes), strict=True))
+    return [answers[one.id] for one in settlements]
+
+
+def _update(batch: Batch, query: str, settlements: Sequence[Settlement], lanes: dict[str, int]) -> list[bool]:
+    if not settlements:
+        return []
+    now = batch.tick()
+    row_of = _completed_row if query == "complete" else _settled_row
+    rows = _encode([row_of(one) for one in settlements]).decode()
+    batch.db.execute(_SQL[query], {"now": now, "rows": rows})
+    if batch.db.changes() == len(settlements):
+        _book(batch, settlements, _lanes_of(batch, settlements, lanes))
+        return [True] * len(settlements)
+    return _outcome(batch, settlements, now)
+
+
+def _outcome(batch: Batch, settlements: Sequence[Settlement], now: float) -> list[bool]:
+    """Some did not take effect: ask which, and which had done so before."""
+    asked = [(place, one.id, one.token.hex(), _WAYS[one.change].number) for place, one in enumerate(settlements)]
+    rows = {"now": now, "rows": _encode(asked).decode()}
+    answers = [False] * len(settlements)
+    effective: list[Settlement] = []
+    lanes: list[int] = []
+    for place, lane, is_new in _decode_outcome(batch.db.execute(_SQL["outcome"], rows).fetchall()[0][0]):
+        answers[place] = True
+        if is_new:
+            effective.append(settlements[place])
+            lanes.append(lane)
+    _book(batch, effective, lanes)
+    return answers
+
+
+def _lanes_of(batch: Batch, settlements: Sequence[Settlement], known: dict[str, int]) -> list[int]:
+    try:
+        return [known[one.id] for one in settlements]
+    except KeyError:
+        ids = apsw.carray(tuple(one.id for one in settlements))
+        found = dict(_decode_lanes(batch.db.execute(_SQL["lanes"], (ids,)).fetchall()[0][0]))
+        return [found[one.id] for one in settlements]
+
+
+def _book(batch: Batch, settlements: Sequence[Settlement], lanes: Sequence[int]) -> None:
+    """The sums, and the history, of those that took effect."""
+    for token, n in Counter([one.token for one in settlements]).items():
+        batch.let_go(token, n)
+    for (lane, change), n in Counter(zip(lanes, [one.change for one in settlements], strict=True)).items():
+        way = _WAYS[change]
+        batch.move(lane, _RUNNING, way.state, n)
+        batch.has_news = batch.has_news or not way.is_end
+    attempts = [(one.id, _encode(one.attempt).decode()) for one in settlements if one.attempt is not None]
+    if attempts:
+        batch.db.execute(_SQL["add_attempts"], (_encode(attempts).decode(),))
+
+
+def _completed_row(one: Settlement) -> tuple[Any, ...]:
+    result = one.result
+    return one.id, one.token.hex(), None if result is None else result.hex(), one.elapsed_s, one.started_at, one.keep_s
+
+
+def _settled_row(one: Settlement) -> tuple[Any, ...]:
+    change = one.change
+    way = _WAYS[change]
+    is_release = change is _RELEASE
+    attempt = one.attempt
+    failure: tuple[Any, ...] = (False,)
+    if attempt is not None and attempt.failure_type is not None:
+        texts = (attempt.error_name, attempt.message, attempt.fingerprint)
+        failure = (True, attempt.failure_type, attempt.severity, *texts, attempt.ended_at)
+    return (
+        one.id,
+        one.token.hex(),
+        one.result.hex() if change is _COMPLETE and one.result is not None else None,
+        one.elapsed_s,
+        one.started_at,
+        one.keep_s if way.is_end else None,
+        way.state,
+        way.number,
+        one.reason,
+        max(0.0, one.delay_s),
+        None if way.is_end else int(one.delay_s <= 0),
+        0 if one.is_refunded and change in _REFUNDABLE else 1,
+        int(is_release and one.is_suspect),
+        int(is_release),
+        *failure,
+    )

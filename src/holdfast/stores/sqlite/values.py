@@ -1,0 +1,41 @@
+"""Small shared values with versions, and counts by the minute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import json
+
+from holdfast.ports import Count, Value, ValueChange
+from holdfast.stores.sqlite.batch import Batch
+from holdfast.stores.sqlite.queries import load
+
+_SQL = load("values.sql")
+_decode = json.Decoder(list[tuple[str, int, str | None]]).decode
+COUNTS_KEPT_MINUTES: Final = 8 * 24 * 60
+"""Older ones are pruned: a week, and a day to look at it."""
+
+
+def change_values(batch: Batch, changes: Sequence[ValueChange]) -> list[bool]:
+    """Compare and set, one after the other."""
+    answers = []
+    for change in changes:
+        batch.db.execute(_SQL["change"], {"key": change.key, "expected": change.expected, "data": change.data})
+        answers.append(batch.db.changes() > 0)
+    batch.has_news = batch.has_news or any(answers)
+    return answers
+
+
+def values_above(batch: Batch, version: int) -> list[Value]:
+    """All values with a higher version, oldest first."""
+    text = batch.db.execute(_SQL["newer"], (version,)).fetchall()[0][0]
+    if text == "[]":
+        return []
+    return [Value(key, number, None if data is None else bytes.fromhex(data)) for key, number, data in _decode(text)]
+
+
+def add_counts(batch: Batch, counts: Sequence[Count]) -> None:
+    """So many more of each."""
+    rows = [(count.minute, count.task, count.name, count.n) for count in counts]
+    batch.db.execute(_SQL["count"], (json.encode(rows).decode(),))

@@ -1,0 +1,16 @@
+-- name: change
+INSERT INTO holdfast_values (key, version, data)
+SELECT :key, (SELECT coalesce(max(version), 0) + 1 FROM holdfast_values), :data
+WHERE :expected = coalesce((SELECT version FROM holdfast_values WHERE key = :key AND data IS NOT NULL), 0)
+ON CONFLICT (key) DO UPDATE SET version = excluded.version, data = excluded.data
+
+-- name: newer
+SELECT json_group_array(json_array(key, version, hex_or_null)) FROM (
+    SELECT key, version, CASE WHEN data IS NOT NULL THEN hex(data) END AS hex_or_null
+    FROM holdfast_values WHERE version > ? ORDER BY version
+)
+
+-- name: count
+INSERT INTO holdfast_counts (minute, task, name, n)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?) WHERE true
+ON CONFLICT (minute, task, name) DO UPDATE SET n = n + excluded.n
