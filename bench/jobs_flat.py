@@ -20,6 +20,7 @@ from holdfast.types import Change, NewJob
 
 LIMIT = 100
 FREE = 1_000
+HELD = "held"
 GATES = ("breaker:held", "limit:held")
 CAPS: dict[str, dict[str, int]] = {
     "all of them free": {},
@@ -37,7 +38,7 @@ def fill(folder: str, held: int) -> float:
         began = time.perf_counter()
         for start in range(0, held, BATCH):
             count = min(BATCH, held - start)
-            await store.enqueue([_job("held", GATES) for _ in range(count)])
+            await store.enqueue([_job(HELD, GATES) for _ in range(count)])
         await store.enqueue([_job("default", ()) for _ in range(FREE)])
         rate = (held + FREE) / (time.perf_counter() - began)
         await store.close()
@@ -50,33 +51,40 @@ def _job(queue: str, gates: tuple[str, ...]) -> NewJob:
     return NewJob(id=new_id(), task="noop", payload=b"{}", queue=queue, gates=gates)
 
 
-def claim_ms(folder: str, rounds: int) -> dict[str, float]:
-    """Milliseconds to claim 100 jobs, the commit included: the median, for each way of holding jobs back."""
+def claim_ms(folders: list[str], rounds: int) -> list[dict[str, float]]:
+    """Milliseconds to claim 100 jobs, the commit included: for each file the medians, by what holds jobs back.
 
-    async def work() -> dict[str, float]:
-        store = SqliteStore(Path(folder) / "holdfast.db")
-        await store.heartbeat(WorkerRecord(id="bench", lease_s=600.0))
-        times: dict[str, list[float]] = {name: [] for name in CAPS}
+    The files take turns, so that all of them meet the same machine.
+    """
+
+    async def work() -> list[dict[str, float]]:
+        stores = [SqliteStore(Path(folder) / "holdfast.db") for folder in folders]
+        worker = new_id()
+        times: list[dict[str, list[float]]] = [{name: [] for name in CAPS} for _ in stores]
+        for store in stores:
+            await store.heartbeat(WorkerRecord(id=worker, lease_s=600.0))
         for _ in range(rounds):
             for name, caps in CAPS.items():
-                times[name].append(await _claim(store, caps))
-        await store.heartbeat(WorkerRecord(id="bench", lease_s=0.0))
-        await store.close()
-        return {name: median(one) * 1e3 for name, one in times.items()}
+                for store, of_store in zip(stores, times, strict=True):
+                    of_store[name].append(await _claim(store, worker, caps))
+        for store in stores:
+            await store.heartbeat(WorkerRecord(id=worker, lease_s=0.0))
+            await store.close()
+        return [{name: median(one) * 1e3 for name, one in of_store.items()} for of_store in times]
 
     return asyncio.run(work())
 
 
-async def _claim(store: SqliteStore, caps: dict[str, int]) -> float:
-    claim = Claim(worker="bench", token=new_token(), limit=LIMIT, caps=caps)
+async def _claim(store: SqliteStore, worker: str, caps: dict[str, int]) -> float:
+    """Seconds for one claim; what it brought is given back."""
+    claim = Claim(worker=worker, token=new_token(), limit=LIMIT, caps=caps)
     began = time.perf_counter()
     answer = await store.exchange(Exchange(claim=claim))
     seconds = time.perf_counter() - began
-    if len(answer.deliveries) != LIMIT or (caps and any(one.queue == "held" for one in answer.deliveries)):
-        raise RuntimeError(f"claimed {len(answer.deliveries)} jobs with {caps}")
-    back = [
-        Settlement(id=one.id, token=one.token, change=Change.RELEASE, is_refunded=True) for one in answer.deliveries
-    ]
+    brought = answer.deliveries
+    if len(brought) != LIMIT or (caps and any(one.queue == HELD for one in brought)):
+        raise RuntimeError(f"claimed {len(brought)} jobs with {caps}")
+    back = [Settlement(id=one.id, token=one.token, change=Change.RELEASE, is_refunded=True) for one in brought]
     released = await store.exchange(Exchange(settlements=back))
     if not all(released.settled):
         raise RuntimeError("a lease was lost")

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from holdfast.errors import ConfigError
-from holdfast.ports import Store
+from holdfast.ports import Clock, Store
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 _EXAMPLES = "sqlite:///shop.db (a file in the current folder), sqlite:////var/lib/shop.db, memory://"
@@ -20,8 +20,11 @@ def url_or_default(url: str | None) -> str:
     return url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL
 
 
-def open_store(url: str) -> Store:
-    """The store that a URL names, not yet opened; ConfigError when it names none."""
+def open_store(url: str, clock: Clock | None = None) -> Store:
+    """The store that a URL names, not yet opened; ConfigError when it names none.
+
+    clock: that of a memory store [the machine's]. Others have their own, which all their processes share.
+    """
     if not isinstance(url, str):
         raise ConfigError(f"url={url!r}: must be text such as {_EXAMPLES}")
     parts = urlsplit(url)
@@ -30,7 +33,7 @@ def open_store(url: str) -> Store:
             raise ConfigError(f"url={url!r}: a memory store has no name; write memory://")
         from holdfast.stores.memory import MemoryStore  # noqa: PLC0415
 
-        return MemoryStore()
+        return MemoryStore(clock)
     if parts.scheme == "sqlite":
         path, synchronous = _sqlite_parts(url)
         from holdfast.stores.sqlite import SqliteStore  # noqa: PLC0415

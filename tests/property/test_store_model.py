@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import pytest
-from hypothesis import settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import Struct, structs
 
 from holdfast.clock import new_id, new_token
-from holdfast.policy.lifecycle import SETTLING
+from holdfast.policy.lifecycle import SETTLING, is_allowed
 from holdfast.ports import (
+    Beat,
     Claim,
     Count,
     Delivery,
@@ -30,17 +30,20 @@ from holdfast.ports import (
     Operation,
     Query,
     Settlement,
+    Stats,
     Store,
     ValueChange,
     WorkerRecord,
 )
 from holdfast.stores.memory import MemoryStore
-from holdfast.types import Attempt, Change, FailureType, JobState, NewJob, Severity
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.types import Attempt, Change, FailureType, Group, JobRecord, JobState, NewJob, Severity
 
 T = TypeVar("T")
 KEY_WINDOW_S = 95.0
 LEASE_S = 25.0
-WORKERS = ("w1", "w2", "w3", "w4")
+FIRST_MINUTE = 30_000_000
+PLACES = range(3)
 CAPS: tuple[dict[str, int], ...] = ({}, {}, {"g": 0}, {"g": 1}, {"g": 1, "h": 2}, {"task:a": 1}, {"queue:x": 0, "h": 1})
 
 
@@ -52,11 +55,13 @@ class MovableStore(Store, Protocol):
 
 def pair(folder: Path) -> tuple[MovableStore, MovableStore]:
     """The oracle, and the store that is compared with it."""
-    return MemoryStore(key_window_s=KEY_WINDOW_S), MemoryStore(key_window_s=KEY_WINDOW_S)
+    other = SqliteStore(folder / "jobs.db", synchronous="NORMAL", key_window_s=KEY_WINDOW_S)
+    return MemoryStore(key_window_s=KEY_WINDOW_S), other
 
 
 new_jobs = st.builds(
-    lambda **fields: NewJob(id=new_id(), **fields),
+    NewJob,
+    id=st.just(""),  # given when it is enqueued: chance has no place in a strategy
     task=st.sampled_from("ab"),
     payload=st.sampled_from([b"[1]", b"[1]", b"[2]"]),
     queue=st.sampled_from("xy"),
@@ -66,24 +71,20 @@ new_jobs = st.builds(
     tenant=st.sampled_from(["", "", "acme"]),
     idempotency_key=st.sampled_from([None, None, "k1", "k2"]),
 )
-claims = st.builds(
-    lambda **fields: Claim(token=new_token(), **fields),
-    worker=st.sampled_from(WORKERS),
-    limit=st.integers(1, 4),
-    queues=st.sampled_from([None, None, ("x",)]),
-    caps=st.sampled_from(CAPS),
-    is_alone=st.booleans(),
+wishes = st.fixed_dictionaries(
+    {
+        "limit": st.integers(1, 4),
+        "queues": st.sampled_from([None, None, None, ("x",)]),
+        "caps": st.sampled_from(CAPS),
+        "is_alone": st.booleans(),
+    }
 )
-queries = st.builds(
-    Query,
-    states=st.sampled_from([(), (), *((state,) for state in JobState)]),
-    task=st.sampled_from(["", "", "a"]),
-    queue=st.sampled_from(["", "", "x"]),
-    tenant=st.sampled_from([None, None, "", "acme"]),
-    failure_type=st.sampled_from([None, None, FailureType.NETWORK]),
-    fingerprint=st.sampled_from(["", "", "1:f0"]),
-    text=st.sampled_from(["", "", "[2]", "K1", "boom 1"]),
-    limit=st.integers(1, 5),
+queries = st.one_of(
+    st.builds(Query, limit=st.integers(1, 5)),
+    st.builds(Query, states=st.sampled_from([(state,) for state in JobState]), limit=st.integers(1, 5)),
+    st.builds(Query, task=st.sampled_from("ab"), queue=st.sampled_from("xy"), tenant=st.sampled_from([None, ""])),
+    st.builds(Query, failure_type=st.just(FailureType.NETWORK), fingerprint=st.sampled_from(["", "1:f0"])),
+    st.builds(Query, text=st.sampled_from(["[2]", "K1", "boom 1", "so it"]), limit=st.integers(1, 5)),
 )
 
 
@@ -132,16 +133,23 @@ class Verdict(Struct, frozen=True):
         )
 
 
-verdicts = st.builds(
-    Verdict,
-    change=st.sampled_from(sorted(SETTLING)),
-    delay_s=st.sampled_from([0.0, 0.0, 10.0, 30.0]),
-    keep_s=st.sampled_from([None, 15.0, 45.0]),
-    elapsed_s=st.integers(0, 3).map(float),
-    is_refunded=st.booleans(),
-    is_suspect=st.booleans(),
-    failure=st.sampled_from([None, 0, 1]),
-)
+def verdicts_of(*changes: Change) -> st.SearchStrategy[list[Verdict]]:
+    """A few verdicts that end in one of these changes."""
+    verdicts = st.builds(
+        Verdict,
+        change=st.sampled_from(changes),
+        delay_s=st.sampled_from([0.0, 0.0, 0.0, 10.0, 30.0]),
+        keep_s=st.sampled_from([None, 15.0, 45.0]),
+        elapsed_s=st.integers(0, 3).map(float),
+        is_refunded=st.booleans(),
+        is_suspect=st.booleans(),
+        failure=st.sampled_from([None, 0, 1]),
+    )
+    return st.lists(verdicts, max_size=4)
+
+
+verdicts = verdicts_of(*sorted(SETTLING), Change.BURY)
+judgements = verdicts_of(Change.RELEASE, Change.RELEASE, Change.RETRY, Change.BURY)
 
 
 class Side:
@@ -170,19 +178,19 @@ class Side:
         return self.tens_at(value) if is_instant else self.told(value)
 
 
-class TwoStores(RuleBasedStateMachine):
-    """Does everything twice."""
+class TwoStores:
+    """Does everything twice, and compares."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.runner = asyncio.Runner()
         self.folder = tempfile.TemporaryDirectory()
         stores = pair(Path(self.folder.name))
         self.sides = [Side(store, self.run(store.exchange(Exchange())).now) for store in stores]
         self.jobs: list[NewJob] = []
+        self.workers = [f"worker {place}.0" for place in PLACES]
         self.last_claim: Claim | None = None
 
-    def teardown(self) -> None:
+    def close(self) -> None:
         for side in self.sides:
             self.run(side.store.close())
         self.runner.close()
@@ -216,150 +224,119 @@ class TwoStores(RuleBasedStateMachine):
 
     # ---------------------------------------------------------------- producers and time
 
-    @rule(jobs=st.lists(new_jobs, min_size=1, max_size=3))
-    def enqueue(self, jobs: list[NewJob]) -> None:
+    def enqueue(self, jobs: list[NewJob], is_sync: bool) -> None:
+        jobs = [structs.replace(job, id=new_id()) for job in jobs]
         self.jobs += jobs
-        self.both(lambda side: side.store.enqueue(jobs))
+        if is_sync:
+            self.both(lambda side: asyncio.to_thread(side.store.enqueue_now, jobs))
+        else:
+            self.both(lambda side: side.store.enqueue(jobs))
 
-    @rule(job=new_jobs)
-    def enqueue_now(self, job: NewJob) -> None:
-        self.jobs.append(job)
-        answers = [side.store.enqueue_now([job]) for side in self.sides]
-        assert answers[0] == answers[1]
-
-    @precondition(lambda self: self.jobs)
-    @rule(data=st.data())
-    def enqueue_again(self, data: st.DataObject) -> None:
-        job = data.draw(st.sampled_from(self.jobs))
+    def enqueue_again(self, pick: int) -> None:
+        job = self.jobs[pick % len(self.jobs)]
         self.both(lambda side: side.store.enqueue([job]))
 
-    @rule(tens=st.sampled_from([1, 1, 2, 4, 10]))
     def advance(self, tens: int) -> None:
         for side in self.sides:
             side.store.clock_offset_s += tens * 10.0
 
     # ---------------------------------------------------------------- workers
 
-    @rule(worker=st.sampled_from(WORKERS), lease_s=st.sampled_from([LEASE_S] * 9 + [0.0]))
-    def beat(self, worker: str, lease_s: float) -> None:
-        record = WorkerRecord(id=worker, lease_s=lease_s)
-        is_leave = lease_s == 0
-        self.both(
-            lambda side: side.store.heartbeat(record),
-            lambda _, beat: None if is_leave else (beat.is_alive, sorted(beat.cancelled)),
-        )
+    def beat(self, place: int, lease_s: float = LEASE_S) -> None:
+        """A heartbeat, or a leave; somebody new comes in the place of one who is gone."""
+        record = WorkerRecord(id=self.workers[place], lease_s=lease_s)
 
-    @rule(claim=claims)
-    def claim(self, claim: Claim) -> None:
+        def told(_: Side, beat: Beat) -> Any:
+            return (beat.is_alive, sorted(beat.cancelled)) if lease_s else None
+
+        if not self.both(lambda side: side.store.heartbeat(record), told).is_alive:
+            name, _, life = record.id.partition(".")
+            self.workers[place] = f"{name}.{int(life) + 1}"
+
+    def claim(self, place: int, wish: dict[str, Any]) -> None:
+        claim = Claim(worker=self.workers[place], token=new_token(), **wish)
         self.exchange(lambda _: Exchange(claim=claim))
 
-    @rule(claim=claims)
-    def beat_and_claim(self, claim: Claim) -> None:
-        self.beat(claim.worker, LEASE_S)
-        self.claim(claim)
-
-    @precondition(lambda self: self.last_claim)
-    @rule()
     def claim_again(self) -> None:
-        self.exchange(lambda _: Exchange(claim=self.last_claim))
+        if self.last_claim is not None:
+            self.exchange(lambda _: Exchange(claim=self.last_claim))
 
-    @precondition(lambda self: self.sides[0].deliveries)
-    @rule(data=st.data(), verdicts=st.lists(verdicts, min_size=1, max_size=3), claim=st.none() | claims)
-    def settle(self, data: st.DataObject, verdicts: list[Verdict], claim: Claim | None) -> None:
-        chosen = [(data.draw(self._some_delivery()), verdict) for verdict in verdicts]
-        self.exchange(
-            lambda side: Exchange(
-                settlements=[verdict.settlement_of(side.deliveries[n]) for n, verdict in chosen], claim=claim
-            )
-        )
+    def work(self, place: int, wish: dict[str, Any], verdicts: list[Verdict]) -> None:
+        """What workers mostly do: claim some, settle some of them, and claim one more with it."""
+        self.beat(place)
+        begun = len(self.sides[0].deliveries)
+        self.claim(place, wish)
+        one_more = Claim(worker=self.workers[place], token=new_token(), limit=1)
+        self.settle_each(list(enumerate(verdicts, begun)), one_more)
 
-    @precondition(lambda self: self.sides[0].deliveries)
-    @rule(verdict=verdicts, is_sent_twice=st.booleans())
-    def settle_the_latest(self, verdict: Verdict, is_sent_twice: bool) -> None:
-        for _ in range(1 + is_sent_twice):
-            self.exchange(lambda side: Exchange(settlements=[verdict.settlement_of(side.deliveries[-1])]))
+    def settle(self, picks: list[int], verdicts: list[Verdict], times: int) -> None:
+        """Settle what was ever delivered, mostly of late, and perhaps more than once."""
+        n = len(self.sides[0].deliveries)
+        for _ in range(times):
+            self.settle_each([(max(0, n - 1 - pick), verdict) for pick, verdict in zip(picks, verdicts, strict=False)])
 
-    @precondition(lambda self: self.sides[0].deliveries)
-    @rule(
-        data=st.data(),
-        checkpoint=st.sampled_from([None, b"c1", b"c2"]),
-        step=st.sampled_from([None, ("s1", b"1"), ("s2", b"2")]),
-        progress=st.sampled_from([None, 0.5]),
-        blame=st.sampled_from([None, None, "it was me"]),
-    )
-    def note(self, data: st.DataObject, **fields: Any) -> None:
-        n = data.draw(self._some_delivery())
+    def settle_each(self, chosen: list[tuple[int, Verdict]], claim: Claim | None = None) -> None:
+        def exchange_of(side: Side) -> Exchange:
+            known = [(side.deliveries[n], verdict) for n, verdict in chosen if n < len(side.deliveries)]
+            return Exchange(settlements=[verdict.settlement_of(delivery) for delivery, verdict in known], claim=claim)
 
-        def note_of(side: Side) -> Note:
-            return Note(id=side.deliveries[n].id, token=side.deliveries[n].token, **fields)
+        self.exchange(exchange_of)
 
-        self.both(lambda side: side.store.note(note_of(side)))
+    def note(self, pick: int, **fields: Any) -> None:
+        if self.sides[0].deliveries:
+            delivery = self.sides[0].deliveries[-1 - pick % len(self.sides[0].deliveries)]
+            note = Note(id=delivery.id, token=delivery.token, **fields)
+            self.both(lambda side: side.store.note(note))
 
-    @rule(worker=st.sampled_from(WORKERS))
-    def reclaim(self, worker: str) -> None:
-        self.beat(worker, LEASE_S)
-        token = new_token()
+    def reclaim(self, place: int, is_late: bool, verdicts: list[Verdict]) -> None:
+        """Judge orphans; when it is late, those of everybody else."""
+        if is_late:
+            self.advance(4)
+        self.beat(place)
+        begun = len(self.sides[0].deliveries)
+        worker, token = self.workers[place], new_token()
 
         def told(side: Side, orphans: Sequence[Delivery]) -> Any:
             in_order = sorted(orphans, key=lambda one: one.id)
-            side.deliveries += in_order
+            side.deliveries[begun:] = in_order
             return side.told(in_order)
 
         for _ in range(2):  # sent twice, it answers the same
             self.both(lambda side: side.store.reclaim(worker, token, 1000), told)
-
-    def _some_delivery(self) -> st.SearchStrategy[int]:
-        """Mostly a late one: those are still running."""
-        n = len(self.sides[0].deliveries)
-        return st.one_of(st.integers(max(0, n - 4), n - 1), st.integers(0, n - 1))
+        self.settle_each(list(enumerate(verdicts, begun)))
 
     # ---------------------------------------------------------------- values and counts
 
-    @rule(
-        key=st.sampled_from("ab"),
-        data=st.sampled_from([b"1", b"2", None]),
-        back=st.integers(0, 3),
-        is_new=st.booleans(),
-    )
     def change_value(self, key: str, data: bytes | None, back: int, is_new: bool) -> None:
         def exchange_of(side: Side) -> Exchange:
-            expected = 0 if is_new else side.versions[max(-1 - back, -len(side.versions))]
+            version = side.versions[max(-1 - back, -len(side.versions))]
+            expected = 0 if is_new else version
             what = b"0" if data is None and expected == 0 else data
-            return Exchange(changes=[ValueChange(key, expected, what)], seen=side.versions[-1])
+            return Exchange(changes=[ValueChange(key, expected, what)], seen=version)
 
         self.exchange(exchange_of)
 
-    @rule(back=st.integers(0, 5))
-    def read_values(self, back: int) -> None:
-        self.exchange(lambda side: Exchange(seen=side.versions[max(-1 - back, -len(side.versions))]))
-
-    @rule(minute=st.integers(1, 3), task=st.sampled_from("ab"), n=st.integers(1, 5))
     def count(self, minute: int, task: str, n: int) -> None:
-        counts = [Count(30_000_000 + minute, task, "completed", n)]
+        counts = [Count(FIRST_MINUTE + minute, task, "completed", n)]
         self.exchange(lambda _: Exchange(counts=counts))
 
     # ---------------------------------------------------------------- people
 
-    @precondition(lambda self: self.jobs)
-    @rule(
-        data=st.data(),
-        change=st.sampled_from([Change.CANCEL, Change.REPLAY, Change.REPLAY, Change.REMOVE]),
-        replay=st.sampled_from(["", "r1", "r2"]),
-        payload=st.sampled_from([None, b"[8]", b"[9]"]),
-        delay_s=st.sampled_from([0.0, 10.0]),
-        keep_s=st.sampled_from([None, 15.0]),
-    )
-    def change(self, data: st.DataObject, **fields: Any) -> None:
-        jobs = data.draw(st.lists(st.sampled_from(self.jobs), min_size=1, max_size=3))
-        operation = Operation(ids=[job.id for job in jobs], reason="so it is", **fields)
+    def change(self, change: Change, picks: list[int], **fields: Any) -> None:
+        """Mostly what is allowed."""
+        ids = [job.id for job in self.jobs]
+        records = self.run(self.sides[0].store.get(ids))
+        fitting = [record.id for record in records if record and is_allowed(record.state, change)] or ids
+        chosen = [fitting[pick % len(fitting)] if pick < 20 else ids[pick % len(ids)] for pick in picks]
+        operation = Operation(change=change, ids=chosen, reason="so it is", **fields)
         self.both(lambda side: side.store.change(operation))
 
-    @rule(query=queries, now_s=st.sampled_from([None, None, 20.0]))
-    def find(self, query: Query, now_s: float | None) -> None:
+    def find(self, query: Query, since_tens: int | None) -> None:
         def query_of(side: Side) -> Query:
-            return structs.replace(query, since=None if now_s is None else side.begun_at + now_s - 5)
+            since = None if since_tens is None else side.begun_at + since_tens * 10.0 - 5.0
+            return structs.replace(query, since=since)
 
-        async def every_page(side: Side) -> list[Any]:
+        async def every_page(side: Side) -> list[JobRecord]:
             page = await side.store.find(query_of(side))
             records = list(page.items)
             while page.cursor:
@@ -367,56 +344,112 @@ class TwoStores(RuleBasedStateMachine):
                 records += page.items
             return records
 
-        self.both(every_page)
-        self.both(
-            lambda side: side.store.groups(query_of(side)),
-            lambda side, groups: (
-                [group.count for group in groups],
-                sorted((group.fingerprint, group.count, group.tasks) for group in groups),
-            ),
-        )
+        def told(_: Side, groups: list[Group]) -> Any:
+            by_cause = sorted((group.fingerprint, group.count, group.tasks) for group in groups)
+            return [group.count for group in groups], by_cause
 
-    @rule()
+        self.both(every_page)
+        self.both(lambda side: side.store.groups(query_of(side)), told)
+
     def prune(self) -> None:
         self.both(lambda side: side.store.prune(1000))
 
     # ---------------------------------------------------------------- after every step
 
-    @invariant()
-    def records_are_the_same(self) -> None:
-        ids = [job.id for job in self.jobs]
-        self.both(lambda side: side.store.get(ids))
+    def check(self) -> None:
+        """Every record, and every sum, is the same."""
 
-    @invariant()
-    def stats_are_the_same(self) -> None:
-        def told(side: Side, stats: Any) -> Any:
+        def told(side: Side, stats: Stats) -> Any:
             tallies = sorted((one.queue, one.task, one.state, one.n) for one in stats.tallies if one.n)
-            workers = sorted((side.told(worker) for worker in stats.workers), key=lambda worker: worker["id"])
+            workers = sorted((worker.id, worker.lease_s, side.tens_at(worker.seen_at)) for worker in stats.workers)
             oldest = {queue: side.tens_at(due_at) for queue, due_at in stats.oldest_ready_at.items()}
             return tallies, workers, list(stats.counts), oldest
 
-        self.both(lambda side: side.store.stats(since_minute=30_000_002), told)
+        ids = [job.id for job in self.jobs]
+        self.both(lambda side: side.store.get(ids))
+        self.both(lambda side: side.store.stats(since_minute=FIRST_MINUTE + 1), told)
 
 
-TestTwoStores = TwoStores.TestCase
-TestTwoStores.settings = settings(stateful_step_count=50)
+picks = st.integers(0, 40)
+places = st.sampled_from(PLACES)
+few_picks = st.lists(picks, min_size=1, max_size=3)
+STEPS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
+    # How often, beside the others, and with what.
+    "enqueue": (3, {"jobs": st.lists(new_jobs, min_size=1, max_size=4), "is_sync": st.booleans()}),
+    "enqueue_again": (1, {"pick": picks}),
+    "advance": (1, {"tens": st.sampled_from([1, 1, 2, 4, 10])}),
+    "work": (6, {"place": places, "wish": wishes, "verdicts": verdicts}),
+    "beat": (1, {"place": places, "lease_s": st.sampled_from([LEASE_S, LEASE_S, LEASE_S, 0.0])}),
+    "claim": (1, {"place": places, "wish": wishes}),
+    "claim_again": (1, {}),
+    "settle": (1, {"picks": few_picks, "verdicts": verdicts, "times": st.sampled_from([1, 2])}),
+    "reclaim": (2, {"place": places, "is_late": st.booleans(), "verdicts": judgements}),
+    "note": (
+        1,
+        {
+            "pick": st.integers(0, 3),
+            "checkpoint": st.sampled_from([None, b"c1", b"c2"]),
+            "step": st.sampled_from([None, ("s1", b"1"), ("s2", b"2")]),
+            "progress": st.sampled_from([None, 0.5]),
+            "blame": st.sampled_from([None, None, "it was me"]),
+        },
+    ),
+    "change_value": (
+        1,
+        {
+            "key": st.sampled_from("ab"),
+            "data": st.sampled_from([b"1", b"2", None]),
+            "back": st.integers(0, 3),
+            "is_new": st.booleans(),
+        },
+    ),
+    "count": (1, {"minute": st.integers(0, 2), "task": st.sampled_from("ab"), "n": st.integers(1, 5)}),
+    "change": (
+        2,
+        {
+            "change": st.sampled_from([Change.REPLAY, Change.REPLAY, Change.CANCEL, Change.REMOVE]),
+            "picks": few_picks,
+            "replay": st.sampled_from(["", "r1", "r2"]),
+            "payload": st.sampled_from([None, b"[8]", b"[9]"]),
+            "delay_s": st.sampled_from([0.0, 0.0, 10.0]),
+            "keep_s": st.sampled_from([None, 15.0]),
+        },
+    ),
+    "find": (1, {"query": queries, "since_tens": st.sampled_from([None, None, 2])}),
+    "prune": (1, {}),
+}
+step_names = st.sampled_from([name for name, (weight, _) in STEPS.items() for _ in range(weight)])
+
+
+@given(data=st.data())
+def test_two_stores_answer_the_same_whatever_happens(data: st.DataObject) -> None:
+    stores = TwoStores()
+    try:
+        stores.enqueue(data.draw(st.lists(new_jobs, min_size=1, max_size=6)), is_sync=False)
+        for _ in range(data.draw(st.integers(1, 40))):
+            step = data.draw(step_names)
+            _, options = STEPS[step]
+            getattr(stores, step)(**{name: data.draw(strategy) for name, strategy in options.items()})
+            stores.check()
+    finally:
+        stores.close()
 
 
 @pytest.mark.parametrize("forgotten", ["settle", "claim"])
 def test_the_comparison_sees_a_difference(forgotten: str) -> None:
-    machine = TwoStores()
+    stores = TwoStores()
     try:
-        machine.enqueue([NewJob(id=new_id(), task="a", payload=b"[1]")])
-        machine.beat("w1", LEASE_S)
+        stores.enqueue([NewJob(id="", task="a", payload=b"[1]")], is_sync=False)
+        stores.beat(0)
+        wish = Claim(worker=stores.workers[0], token=new_token(), limit=1)
+        other = stores.sides[1].store
         if forgotten == "settle":
-            machine.claim(Claim(worker="w1", token=new_token(), limit=1))
-            delivery = machine.sides[1].deliveries[0]
-            done = Settlement(id=delivery.id, token=delivery.token, change=Change.COMPLETE)
-            machine.run(machine.sides[1].store.exchange(Exchange(settlements=[done])))
+            stores.exchange(lambda _: Exchange(claim=wish))
+            done = Settlement(id=stores.jobs[0].id, token=wish.token, change=Change.COMPLETE)
+            stores.run(other.exchange(Exchange(settlements=[done])))
         else:
-            wish = Claim(worker="w1", token=new_token(), limit=1)
-            machine.run(machine.sides[1].store.exchange(Exchange(claim=wish)))
+            stores.run(other.exchange(Exchange(claim=wish)))
         with pytest.raises(AssertionError):
-            machine.records_are_the_same()
+            stores.check()
     finally:
-        machine.teardown()
+        stores.close()

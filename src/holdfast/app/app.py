@@ -90,8 +90,8 @@ class App:
         clock: Clock | None = None,
     ) -> None:
         self.url = url_or_default(url)
-        self._store: Store | None = open_store(self.url)
         self.clock: Clock = clock or SystemClock()
+        self._store: Store | None = open_store(self.url, self.clock)
         self.keep_s = bounds.length("result_ttl", result_ttl)
         self.bridge = Bridge()
         self.hooks = Hooks()
@@ -100,7 +100,7 @@ class App:
         self.scheduled: dict[str, Schedule] = {}
         self._explicit_breakers: dict[str, BreakerConfig] = {}
         self._breakers: dict[str, CircuitBreaker] = {}
-        self._budgets: dict[str, BudgetConfig] = {}
+        self._budgets: dict[RetryBudget, str] = {}
         self._lock = threading.Lock()
         self.dead_letters = DeadLetterDesk(self)
         self.breakers = BreakerDesk(self)
@@ -112,7 +112,7 @@ class App:
     def store(self) -> Store:
         """Where the jobs live."""
         if self._store is None:
-            self._store = open_store(self.url)
+            self._store = open_store(self.url, self.clock)
         return self._store
 
     # ---- tasks
@@ -247,7 +247,7 @@ class App:
         if budget is None:
             return None, BudgetConfig()
         if isinstance(budget, RetryBudget):
-            return own_name, budget.config
+            return self._budgets.setdefault(budget, own_name), budget.config  # shared goes by its first task
         return checked_name("budget", budget), BudgetConfig()
 
     def _classifier(self, classify: Classify | None) -> Classify:
@@ -344,7 +344,7 @@ class App:
         """A worker for these tasks, to be run on an event loop."""
         return Worker(
             self.store,
-            self.specs,
+            dict(self.specs),  # what is registered from now on has no guards in this worker
             settings=settings,
             schedules=tuple(self.scheduled.values()),
             hooks=self.hooks,
@@ -366,7 +366,7 @@ class App:
 
     async def run_inline(self, spec: TaskSpec, job: NewJob) -> RunResult[Any]:
         """One job in a store of its own, run to its end."""
-        store = open_store("memory://")
+        store = open_store("memory://", self.clock)
         caught = _Caught(spec)
         await store.enqueue([job])
         worker = Worker(store, {spec.name: caught.spec}, target=self.target, clock=self.clock)

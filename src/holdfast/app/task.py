@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import operator
 import typing
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from msgspec import Struct
@@ -21,7 +23,7 @@ from holdfast.runtime.guards.policy import Policy
 from holdfast.runtime.inline import InlineDesk, inline_delivery
 from holdfast.runtime.shared.names import breaker_gate
 from holdfast.runtime.spec import TaskSpec, limit_gates
-from holdfast.types import JobRecord, JobState, NewJob
+from holdfast.types import Discard, JobRecord, JobState, NewJob, Snooze
 
 if TYPE_CHECKING:
     from holdfast.app.app import App
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 C = TypeVar("C")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 _MAX_PRIORITY = 1_000_000
 _MAX_NAME = 200
@@ -81,12 +84,12 @@ class Options(Struct, frozen=True, kw_only=True):
             checked_name("idempotency_key", self.idempotency_key)
 
 
-class Call(Generic[R]):
+class Call(Generic[R_co]):
     """A call of a task, with its arguments checked, that has not been enqueued."""
 
     __slots__ = ("job", "task")
 
-    def __init__(self, task: Task[Any, Any, R], job: NewJob) -> None:
+    def __init__(self, task: Task[Any, Any, R_co], job: NewJob) -> None:
         self.task = task
         self.job = job
 
@@ -124,7 +127,9 @@ class Task(Generic[P, C, R]):
         self._app = app
         self._spec = spec
         self.name = spec.name
-        self._breaker_gates = () if spec.breaker is None else (breaker_gate(spec.breaker),)
+        # What is to be buried while the breaker is open must be claimed then, so that is no gate of its jobs.
+        key = spec.breaker if spec.waits_for_breaker else None
+        self._breaker_gates = () if key is None else (breaker_gate(key),)
         functools.update_wrapper(self, spec.fn)
 
     @property
@@ -228,9 +233,13 @@ class Task(Generic[P, C, R]):
     def _returns(self) -> Any:
         """What it is annotated to return."""
         try:
-            return typing.get_type_hints(self._spec.fn).get("return", Any)
+            found = typing.get_type_hints(self._spec.fn).get("return", Any)
         except NameError:
             return Any
+        stored = [one for one in typing.get_args(found) if one not in (Snooze, Discard)]
+        if typing.get_origin(found) in (typing.Union, UnionType) and stored:
+            return functools.reduce(operator.or_, stored)  # these two say what becomes of the job, and are no result
+        return found
 
     def new_job(self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         """A job with a new id; Invalid when the arguments do not fit."""

@@ -4,18 +4,45 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
+
+from holdfast.ops.commands.lazy import Later, LazyGroup
 
 if TYPE_CHECKING:
     from holdfast.ops.demo import Tell
 
+_HERE: Final = "holdfast.ops.commands"
+LATER: Final = {
+    "dev": Later(f"{_HERE}.worker", "dev", "A worker that starts again when a Python file changes."),
+    "worker": Later(f"{_HERE}.worker", "worker", "Run the jobs of an app, until told to stop."),
+    "enqueue": Later(f"{_HERE}.enqueue", "enqueue", "Make a durable job of one call."),
+    "jobs": Later(f"{_HERE}.jobs", "jobs", "Every job in the store: list, show, retry, cancel."),
+    "dlq": Later(f"{_HERE}.dlq", "dlq", "Dead letters: work that was given up, by cause."),
+    "breakers": Later(f"{_HERE}.breakers", "breakers", "Circuit breakers: list, reset, force-open, disable."),
+    "queues": Later(f"{_HERE}.queues", "queues", "Queues: list, pause, resume."),
+    "schedules": Later(f"{_HERE}.schedules", "schedules", "Schedules of an app: list, pause, resume."),
+    "top": Later(f"{_HERE}.top", "top", "States, rates, queues, breakers, workers and causes, live."),
+    "doctor": Later(
+        f"{_HERE}.doctor",
+        "doctor",
+        "Look at Python, SQLite, the store, the workers and the work, and say what would help.",
+    ),
+}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(cls=LazyGroup, later=LATER, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="holdfast")
 def main() -> None:
-    """Fault-tolerant processing for Python."""
+    """Fault-tolerant processing for Python.
+
+    \b
+    Example:
+      holdfast dev shop:app
+      holdfast enqueue shop:app charge '{"order_id": 42}'
+      holdfast dlq
+    """  # noqa: D301 - click wants the backspace itself
 
 
 @main.command()

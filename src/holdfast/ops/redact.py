@@ -21,7 +21,7 @@ _SEPARATORS: Final = re.compile(r"[\s.\-]+")
 
 
 def is_secret(name: str) -> bool:
-    """Whether what goes under this name is not to be shown: `password`, `apiKey`, `X-Auth-Token` …"""
+    """Whether what goes under this name is not to be shown: `password`, `apiKey`, `X-Auth-Token` and the like."""
     return _SECRET.search(_SEPARATORS.sub("_", _CAMEL.sub("_", name)).lower()) is not None
 
 

@@ -12,7 +12,7 @@ _UNITS: Final = ((86_400.0, "d"), (3600.0, "h"), (60.0, "m"))
 
 
 def plain(text: str, *, keep: str = "") -> str:
-    """The text with everything that could steer a terminal written out, as `\\x1b`; `keep` is left as it is."""
+    """The text with everything that could steer a terminal written out, as ESC is by x1b; `keep` is left as it is."""
     if text.isprintable():
         return text
     return "".join(one if one in keep or unicodedata.category(one) not in _STEERING else _escaped(one) for one in text)

@@ -57,7 +57,10 @@ def judge(policy: RetryPolicy, failure: Failure, retries: int, elapsed_s: float,
     retries: how many there have been since it was enqueued or replayed. elapsed_s: run time and computed delays since
     its first start, this attempt included.
     """
-    delay = next_delay(policy, failure, retries, elapsed_s, rng)
+    try:
+        delay = next_delay(policy, failure, retries, elapsed_s, rng)
+    except Exception:  # a strategy is the user's function too
+        delay = GiveUp.STRATEGY_FAILED
     return Bury(delay.value) if isinstance(delay, GiveUp) else RetryAt(delay)
 
 

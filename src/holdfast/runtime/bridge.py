@@ -26,7 +26,12 @@ class Bridge:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._running()).result()
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._running())
+            try:
+                return future.result()
+            except BaseException:
+                future.cancel()  # an interrupt of the caller ends it; one that has ended is not changed
+                raise
         coroutine.close()
         raise HoldfastError("this method blocks; in async code await its a… twin instead")
 

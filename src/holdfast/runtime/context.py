@@ -103,7 +103,8 @@ class JobContext:
             return cast(R, decode_result(done))
         value = fn(*args, **kwargs)
         if inspect.isawaitable(value):
-            cast(Any, value).close()
+            if inspect.iscoroutine(value):
+                value.close()
             raise HoldfastError(f"step {name!r}: an async function needs `await job.astep(…)`")
         return cast(R, self._finish(name, value, self._desk.note))
 

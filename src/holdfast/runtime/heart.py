@@ -42,10 +42,11 @@ class Heart:
 
     async def start(self) -> None:
         """Send the first heartbeat, which registers the worker, and go on with the others."""
+        sent_s = self._clock.monotonic()
         beat = await self._store.heartbeat(self._describe())
         if not beat.is_alive:
             raise HoldfastError("the store does not take this worker's id")
-        self._renewed_s = self._clock.monotonic()
+        self._renewed_s = sent_s
         self._thread.start()
 
     def stop(self) -> None:
@@ -64,9 +65,10 @@ class Heart:
         worker = self._describe()
         sent_s = self._clock.monotonic()
         try:
-            beat = await self._store.heartbeat(worker)
-        except HoldfastError as error:
-            _logger.warning("a heartbeat failed: %s", error)
+            async with self._clock.timeout(max(0.0, self._renewed_s + worker.lease_s - sent_s)):
+                beat = await self._store.heartbeat(worker)
+        except Exception as error:  # whatever it is: without an answer the lease is not renewed
+            _logger.warning("a heartbeat failed: %s: %s", type(error).__name__, error)
             if self._clock.monotonic() + self._every_s < self._renewed_s + worker.lease_s:
                 return True
             self._on_lost(f"its lease could not be renewed: {error}")

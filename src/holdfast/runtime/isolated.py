@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ class Child:
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
         self._lock = threading.Lock()
+        self._sending = threading.Lock()
         self._starts: queue.SimpleQueue[wire.Start] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._clock = SystemClock()
@@ -92,7 +94,8 @@ class Child:
         os._exit(0)  # the worker is gone: whatever runs here belongs to nobody
 
     def _send(self, message: wire.ToParent) -> None:
-        self._socket.sendall(wire.encode(message) + b"\n")
+        with self._sending:  # a thread that the job has left behind may still be asking
+            self._socket.sendall(wire.encode(message) + b"\n")
 
     def _run(
         self, runner: asyncio.Runner, specs: Mapping[str, TaskSpec], store: Store, start: wire.Start
@@ -108,7 +111,10 @@ class Child:
             args, kwargs = spec.arguments.decode(delivery.payload)
             if spec.takes_context:
                 args = (JobContext(delivery, desk), *args)
-            value = runner.run(spec.fn(*args, **kwargs)) if spec.is_async else spec.fn(*args, **kwargs)
+            context = copy_context()  # what one job sets, the next does not see
+            value = context.run(spec.fn, *args, **kwargs)
+            if spec.is_async:
+                value = runner.run(value, context=context)
         except BaseException as error:
             if spec is None:
                 raise

@@ -36,6 +36,7 @@ class Isolates:
     async def run(self, delivery: Delivery, timeout_s: float | None, on_start: Callable[[], None]) -> wire.Ended:
         """Run one attempt to its end. WorkerDied when the process died of it, TimeLimitExceeded when it was killed."""
         async with self._places:
+            on_start()  # it waits no longer: a slow start of the process is no reason to give it back
             child = self._idle.pop() if self._idle else await _Child.start(self._target, self._clock)
             self._busy.add(child)
             on_start()
@@ -90,12 +91,13 @@ class _Child:
         try:
             async with clock.timeout(_START_LIMIT_S):
                 ready = await child._receive()
-        except TimeoutError:
+            if not isinstance(ready, wire.Ready) or ready.error:
+                raise WorkerDied(f"an isolated process could not load {target!r}: {getattr(ready, 'error', ready)}")
+        except BaseException as error:
             await child.kill()
-            raise WorkerDied(f"an isolated process did not start within {_START_LIMIT_S:g} s") from None
-        if not isinstance(ready, wire.Ready) or ready.error:
-            await child.kill()
-            raise WorkerDied(f"an isolated process could not load {target!r}: {getattr(ready, 'error', ready)}")
+            if isinstance(error, TimeoutError):
+                raise WorkerDied(f"an isolated process did not start within {_START_LIMIT_S:g} s") from None
+            raise
         return child
 
     async def run(self, delivery: Delivery, note: Callable[[Note], Awaitable[bool]], limit_s: float) -> wire.Ended:

@@ -32,10 +32,10 @@ def main() -> None:
     try:
         app: Any = load(target)
         worker: Worker = app.worker(settings, is_replaceable=True)
-        code = asyncio.run(_work(worker))
+        app.store.capabilities  # noqa: B018 - asking opens it
     except (HoldfastError, ImportError, AttributeError, SyntaxError) as error:
         _leave(CANNOT_START, f"{type(error).__name__}: {error}")
-    _leave(code)
+    _leave(asyncio.run(_work(worker)))
 
 
 async def _work(worker: Worker) -> int:

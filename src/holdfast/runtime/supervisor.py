@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -102,9 +103,8 @@ class Supervisor:
         for place in self._places:
             place.send(signal.SIGTERM)
         deadline_s = self._clock.monotonic() + self._grace_s + _KILL_AFTER_S
-        heard = len(self._signals)
         while any(place.is_running for place in self._places):
-            is_second = is_final and len(self._signals) > max(1, heard)
+            is_second = is_final and len(self._signals) > 1
             if is_second or self._clock.monotonic() > deadline_s:
                 for place in self._places:
                     place.send(signal.SIGKILL)
@@ -118,18 +118,19 @@ class Supervisor:
     def _stamps(self) -> dict[str, float]:
         if self._watch is None:
             return {}
-        return {str(path): path.stat().st_mtime for path in _python_files(self._watch)}
+        return dict(_python_files(self._watch))
 
 
-def _python_files(root: Path) -> Iterable[Path]:
+def _python_files(root: Path) -> Iterable[tuple[str, float]]:
+    """Each with the time of its last change."""
     skipped = {"__pycache__", "node_modules", "venv"}
     for folder, names, files in os.walk(root):
         names[:] = [name for name in names if name not in skipped and not name.startswith(".")]
         for file in files:
             if file.endswith(".py"):
                 path = Path(folder, file)
-                if path.exists():
-                    yield path
+                with suppress(OSError):  # editors replace files: it may be gone by now
+                    yield str(path), path.stat().st_mtime
 
 
 class _Place:
@@ -154,10 +155,12 @@ class _Place:
     @property
     def is_due(self) -> bool:
         """Whether a process is to be started now."""
-        return not self.is_running and self._due_s is not None and self._clock.monotonic() >= self._due_s
+        # One that has just ended has to be looked at first: is_running would forget how it ended.
+        return self._process is None and self._due_s is not None and self._clock.monotonic() >= self._due_s
 
     def start(self, command: list[str]) -> None:
         """Start a process, in a session of its own: a terminal's Ctrl-C is for the supervisor alone."""
+        self.code = 0
         self._process = subprocess.Popen(command, start_new_session=True)  # noqa: S603
         self._started_s = self._clock.monotonic()
         self.last_pid = self._process.pid

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import click
 
 from holdfast.errors import ConfigError, HoldfastError, Invalid, StoreError, UnknownTask
+from holdfast.ops.text import short
 
 FAILED: Final = 1
 """The exit code of what did not work out, or was not found."""
@@ -31,11 +32,18 @@ class Later(NamedTuple):
 
 
 class Failed(click.ClickException):
-    """It did not work out: one line on standard error, and an exit code."""
+    """It did not work out, or was not found: one line on standard error."""
 
-    def __init__(self, message: str, code: int = FAILED) -> None:
-        super().__init__(message)
-        self.exit_code = code
+    exit_code = FAILED
+
+    def __init__(self, message: str) -> None:
+        super().__init__(short(message, _LONGEST))
+
+
+class Unusable(Failed):
+    """It was called wrongly, or cannot start."""
+
+    exit_code = UNUSABLE
 
 
 class LazyGroup(click.Group):
@@ -106,8 +114,6 @@ class LazyGroup(click.Group):
 
 def line_of(error: BaseException) -> str:
     """An error in one line; one of Holdfast's own says all in its message."""
-    from holdfast.ops.text import short  # noqa: PLC0415 - not needed where all is well
-
     message = short(str(error), _LONGEST)
     if isinstance(error, HoldfastError) and message:
         return message
@@ -115,7 +121,8 @@ def line_of(error: BaseException) -> str:
 
 
 def _tell(error: Exception) -> NoReturn:
-    raise Failed(line_of(error), UNUSABLE if isinstance(error, _UNUSABLE_ERRORS) else FAILED) from error
+    kind = Unusable if isinstance(error, _UNUSABLE_ERRORS) else Failed
+    raise kind(line_of(error)) from error
 
 
 def _never_fail_to_print() -> None:

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from holdfast.app import App
-from holdfast.ops.commands.lazy import UNUSABLE, Failed
+from holdfast.ops.commands.lazy import Failed, Unusable
 from holdfast.ports import Page
 from holdfast.types import Group, JobRecord
 
@@ -26,58 +26,35 @@ _ID_START: Final = re.compile(r"[0-9a-f-]{4,36}")
 _PAGE: Final = 500
 
 
-class Length(click.ParamType):
-    """A length of time, in seconds: `30`, `30s`, `5m`, `2h`, `7d`."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The seconds; a default may be a number."""
-        if isinstance(value, int | float):
-            return float(value)
-        found = _LENGTH.fullmatch(str(value).strip().lower())
-        if found is None:
-            self.fail(f"{value!r} is no length of time; write 30s, 5m, 2h or 7d", param, ctx)
-        return float(found[1]) * _UNITS[found[2] or "s"]
+def length_of(text: str | float) -> float:
+    """A length of time in seconds: `30`, `30s`, `5m`, `2h`, `7d`."""
+    if isinstance(text, int | float):
+        return float(text)  # a default
+    found = _LENGTH.fullmatch(text.strip().lower())
+    if found is None:
+        raise click.BadParameter(f"{text!r} is no length of time; write 30s, 5m, 2h or 7d")
+    return float(found[1]) * _UNITS[found[2] or "s"]
 
 
-class When(click.ParamType):
+def when_of(text: str) -> timedelta | datetime:
     """A point in time: so long ago (`2h`), or a date with or without its time (`2025-11-16T10:00`, local)."""
-
-    name = "when"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta | datetime:
-        """A timedelta or an aware datetime."""
-        if isinstance(value, timedelta | datetime):
-            return value
-        text = str(value).strip()
-        if found := _LENGTH.fullmatch(text.lower()):
-            return timedelta(seconds=float(found[1]) * _UNITS[found[2] or "s"])
-        try:
-            return datetime.fromisoformat(text).astimezone()
-        except (ValueError, OverflowError, OSError):
-            self.fail(f"{value!r} is no point in time; write 2h for two hours ago, or 2025-11-16T10:00", param, ctx)
+    if _LENGTH.fullmatch(text.strip().lower()):
+        return timedelta(seconds=length_of(text))
+    try:
+        return datetime.fromisoformat(text.strip()).astimezone()
+    except (ValueError, OverflowError, OSError) as error:
+        raise click.BadParameter(
+            f"{text!r} is no point in time; write 2h for two hours ago, or 2025-11-16T10:00"
+        ) from error
 
 
-class Object(click.ParamType):
+def object_of(text: str) -> dict[str, Any]:
     """A JSON object, such as `{"order_id": 42}`; `-` reads it from standard input."""
+    try:
+        return msgspec.json.decode(sys.stdin.read() if text == "-" else text, type=dict[str, Any])
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"must be a JSON object, such as '{{\"order_id\": 42}}': {error}") from error
 
-    name = "json"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        """The object."""
-        if isinstance(value, dict):
-            return value
-        text = sys.stdin.read() if value == "-" else str(value)
-        try:
-            return msgspec.json.decode(text, type=dict[str, Any])
-        except (ValueError, RecursionError) as error:
-            self.fail(f"must be a JSON object, such as '{{\"order_id\": 42}}': {error}", param, ctx)
-
-
-LENGTH: Final = Length()
-WHEN: Final = When()
-OBJECT: Final = Object()
 
 limit_option = click.option(
     "--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="At most so many."
@@ -104,7 +81,7 @@ def full_id(app: App, start: str, *, is_dead: bool = False) -> str:
     if _ID.fullmatch(start):
         return start
     if not _ID_START.fullmatch(start):
-        raise Failed(f"{start!r} is no id, and no beginning of one: at least 4 of its characters are needed", UNUSABLE)
+        raise Unusable(f"{start!r} is no id, and no beginning of one: at least 4 of its characters are needed")
     states = ("dead_letter",) if is_dead else ()
     found: list[str] = []
     cursor = ""

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from holdfast.app import App
-from holdfast.ops.commands.lazy import UNUSABLE, Failed, line_of
+from holdfast.ops.commands.lazy import Failed, Unusable, line_of
 from holdfast.runtime.isolated import load
 
 P = ParamSpec("P")
@@ -31,15 +31,15 @@ json_option = click.option("--json", "as_json", is_flag=True, help=_JSON_HELP)
 def load_app(target: str) -> App:
     """The app that a target names; Failed says in one line why there is none."""
     if not target.partition(":")[0]:
-        raise Failed(f"cannot load {target!r}: write module:app, or file.py:app", UNUSABLE)
+        raise Unusable(f"cannot load {target!r}: write module:app, or file.py:app")
     try:
         found = load(target)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise Failed(f"cannot load {target}: {line_of(error)}{_place_of(error)}", UNUSABLE) from error
+        raise Unusable(f"cannot load {target}: {line_of(error)}{_place_of(error)}") from error
     if not isinstance(found, App):
-        raise Failed(f"cannot load {target}: it is a {type(found).__name__}, not a holdfast.App", UNUSABLE)
+        raise Unusable(f"cannot load {target}: it is a {type(found).__name__}, not a holdfast.App")
     return found
 
 
@@ -47,7 +47,7 @@ def target_or_default(target: str | None) -> str:
     """The target given, or that of the environment."""
     found = target or os.environ.get(APP_VARIABLE)
     if not found:
-        raise Failed(f"which app? Give TARGET as module:app or file.py:app, or set {APP_VARIABLE}", UNUSABLE)
+        raise Unusable(f"which app? Give TARGET as module:app or file.py:app, or set {APP_VARIABLE}")
     return found
 
 
@@ -81,7 +81,7 @@ def opened(app: App, *, may_create: bool = False) -> Iterator[App]:
     if path is not None and not may_create and not path.exists():
         raise Failed(f"there is no store at {path}: give --url or --app, or enqueue a job first")
     if not app.store.capabilities.is_shared:
-        raise Failed(f"{app.url} lives and ends with one process: there is nothing to be seen from here", UNUSABLE)
+        raise Unusable(f"{app.url} lives and ends with one process: there is nothing to be seen from here")
     try:
         yield app
     finally:
@@ -100,12 +100,20 @@ def on_store(fn: Callable[Concatenate[App, P], None]) -> Callable[..., None]:
 
     Options that were given to the group count too: `holdfast jobs --url … list`.
     """
+    return _with_store(fn, may_create=False)
 
+
+def on_any_store(fn: Callable[Concatenate[App, P], None]) -> Callable[..., None]:
+    """The same for a command that may be the first to use a store."""
+    return _with_store(fn, may_create=True)
+
+
+def _with_store(fn: Callable[..., None], *, may_create: bool) -> Callable[..., None]:
     @functools.wraps(fn)
     def command(*args: Any, url: str | None, target: str | None, as_json: bool, **rest: Any) -> None:
         given = _of_group()
-        with opened(find_app(url or given.get("url"), target or given.get("target"))) as app:
-            fn(app, *args, as_json=as_json or bool(given.get("as_json")), **rest)  # type: ignore[arg-type]
+        with opened(find_app(url or given.get("url"), target or given.get("target")), may_create=may_create) as app:
+            fn(app, *args, as_json=as_json or bool(given.get("as_json")), **rest)
 
     return store_options(command)
 
@@ -119,14 +127,14 @@ class ViewGroup(click.Group):
     """A group that shows something when it is called alone: its first command."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, invoke_without_command=True, **kwargs)
+        super().__init__(*args, **{"invoke_without_command": True, **kwargs})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names, in the order they are written in: looking first."""
         return list(self.commands)
 
 
-def show_first(ctx: click.Context, **options: Any) -> None:
+def show_first(ctx: click.Context, /, **options: Any) -> None:
     """What a ViewGroup does: its first command, unless another one was called."""
     if ctx.invoked_subcommand is None:
         group = ctx.command

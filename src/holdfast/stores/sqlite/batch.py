@@ -32,7 +32,7 @@ class Books:
 
 
 class Batch:
-    """The operations of one transaction: each does its own rows, and the sums over all of them are written by `flush`."""
+    """The operations of one transaction: each writes its own rows, and `flush` the sums over all of them."""
 
     __slots__ = ("db", "books", "has_news", "new_lanes", "_tallies", "_claims")
 

@@ -14,6 +14,7 @@ from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.deliveries import read_claimed
 from holdfast.stores.sqlite.lanes import Lane
 from holdfast.stores.sqlite.queries import load
+from holdfast.stores.sqlite.rows import read_row, read_rows, read_value
 
 _SQL = load("claim.sql")
 _PROMOTED_AT_ONCE: Final = 1000
@@ -33,7 +34,7 @@ def claim_jobs(batch: Batch, claim: Claim, now: float, known: dict[str, int]) ->
     if batch.is_claimed(claim.token):
         batch.flush()
     glance = {"worker": claim.worker, "token": claim.token}
-    is_alive, is_used, next_due_at, newest_lane = db.execute(_SQL["glance"], glance).fetchall()[0]
+    is_alive, is_used, next_due_at, newest_lane = read_row(db, _SQL["glance"], glance)
     if not batch.new_lanes:
         batch.books.lanes.refresh(db, newest_lane)
     deliveries: list[Delivery] = []
@@ -42,7 +43,7 @@ def claim_jobs(batch: Batch, claim: Claim, now: float, known: dict[str, int]) ->
     elif is_alive and claim.limit > 0:
         if next_due_at is not None and next_due_at <= now:
             db.execute(_SQL["promote"], {"now": now, "limit": max(_PROMOTED_AT_ONCE, 2 * claim.limit)})
-            next_due_at = db.execute(_SQL["next_due"]).fetchall()[0][0]
+            next_due_at = read_value(db, _SQL["next_due"])
         deliveries = _take(batch, claim, now, known)
     if len(deliveries) >= claim.limit or next_due_at is None:
         return deliveries, None
@@ -51,7 +52,7 @@ def claim_jobs(batch: Batch, claim: Claim, now: float, known: dict[str, int]) ->
 
 def held_under(batch: Batch, token: bytes, worker: str) -> list[Delivery]:
     """What still runs under a token that this worker has used."""
-    found = batch.db.execute(_SQL["seqs_of"], (token, worker)).fetchall()
+    found = read_rows(batch.db, _SQL["seqs_of"], (token, worker))
     seqs = array("q", found[0][0]) if found else array("q")
     return read_claimed(batch.db, batch.books.lanes, seqs, token).deliveries
 
@@ -87,7 +88,7 @@ def _choose(batch: Batch, claim: Claim) -> array[int]:
         lane = open_lanes[numbers[0]]
         limit = min([claim.limit, *(claim.caps[gate] for gate in lane.gates & claim.caps.keys())])
         question = {"lane": lane.number, "limit": limit}
-        return array("q", _decode_seqs(db.execute(_SQL["heads_of_one"], question).fetchall()[0][0]))
+        return array("q", _decode_seqs(read_value(db, _SQL["heads_of_one"], question)))
     return _merge(db, {number: open_lanes[number] for number in numbers}, claim)
 
 
@@ -97,7 +98,7 @@ def _merge(db: apsw.Connection, lanes: dict[int, Lane], claim: Claim) -> array[i
     numbers = apsw.carray(array("q", lanes))
     while True:
         size = min(size, claim.limit)
-        text = db.execute(_SQL["heads"], {"lanes": numbers, "limit": size}).fetchall()[0][0]
+        text = read_value(db, _SQL["heads"], {"lanes": numbers, "limit": size})
         heads = sorted(_decode_heads(text))
         seqs = _pick(heads, lanes, claim.limit, claim.caps, size)
         if seqs is not None:

@@ -7,6 +7,7 @@ import apsw
 from holdfast.clock import boot_time
 from holdfast.ports import Clock
 from holdfast.stores.sqlite.queries import load
+from holdfast.stores.sqlite.rows import read_rows, read_value
 
 _SQL = load("clock.sql")
 
@@ -31,11 +32,16 @@ def agree_on_clock(db: apsw.Connection, wall: Clock) -> StoreClock:
     taken for a new boot.
     """
     boot, uptime_s = boot_time()
-    last_at = db.execute(_SQL["last_instant"]).fetchall()[0][0]
-    known = db.execute(_SQL["base_of"], (boot,)).fetchall()
+    last_at = read_value(db, _SQL["last_instant"])
+    known = read_rows(db, _SQL["base_of"], (boot,))
     if known and (boot or known[0][0] + uptime_s >= last_at):
         return StoreClock(known[0][0])
     base = max(wall.now(), last_at) - uptime_s
     db.execute(_SQL["forget_bases"])
     db.execute(_SQL["set_base"], (boot, base))
     return StoreClock(base)
+
+
+def save_instant(db: apsw.Connection, now: float) -> None:
+    """Remember that the file has seen this instant."""
+    db.execute(_SQL["set_closed_at"], (now,))

@@ -12,6 +12,7 @@ from holdfast.errors import StoreError
 from holdfast.ports import Clock
 from holdfast.stores.sqlite.faults import translated
 from holdfast.stores.sqlite.queries import migrations
+from holdfast.stores.sqlite.rows import read_rows, read_value
 
 APPLICATION_ID: Final = 0x486F_6C64
 """`Hold`: how the file says whose it is."""
@@ -35,8 +36,8 @@ def open_database(path: str, synchronous: str, clock: Clock) -> None:
 def connect(path: str, synchronous: str, clock: Clock, *, is_writer: bool = True) -> apsw.Connection:
     """A connection in WAL mode.
 
-    Writers take the write lock by `Turn`, not by SQLite's busy time-out, which starves; readers never need that lock, and
-    wait only for a process that repairs the log of one that died.
+    Writers take the write lock by `Turn`, not by SQLite's busy time-out, which starves; readers never need that lock,
+    and wait only for a process that repairs the log of one that died.
     """
     try:
         db = apsw.Connection(path)
@@ -58,7 +59,7 @@ def _use_wal(db: apsw.Connection, path: str, clock: Clock) -> None:
     end = clock.monotonic() + _PATIENCE_S
     while True:
         try:
-            mode = db.execute("PRAGMA journal_mode = WAL").fetchall()[0][0]
+            mode = read_value(db, "PRAGMA journal_mode = WAL")
             break
         except apsw.BusyError:
             if clock.monotonic() > end:
@@ -103,19 +104,21 @@ def _migrate(db: apsw.Connection, path: str) -> None:
 
 def _version_of(db: apsw.Connection, path: str) -> int:
     """The schema version of the file, 0 for one without our tables; refuses what is not ours or is newer."""
-    owner = db.execute("PRAGMA application_id").fetchall()[0][0]
+    owner = read_value(db, "PRAGMA application_id")
     if owner not in {0, APPLICATION_ID}:
         raise StoreError(f"{path}: the file belongs to another program (application id {owner}); give another path")
-    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE name LIKE 'holdfast\\_%' ESCAPE '\\'")}
+    tables = {
+        name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE name LIKE 'holdfast\\_%' ESCAPE '\\'")
+    }
     if not tables:
         return 0
     found = []
     if "holdfast_meta" in tables:
         with suppress(apsw.SQLError):  # a table of that name with other columns
-            found = db.execute("SELECT value FROM holdfast_meta WHERE key = 'schema_version'").fetchall()
+            found = read_rows(db, "SELECT value FROM holdfast_meta WHERE key = 'schema_version'")
     if not found or not isinstance(found[0][0], int):
         raise StoreError(f"{path}: it has a table {min(tables)} that Holdfast did not make; give another path")
     version, newest = found[0][0], len(migrations())
     if version > newest:
-        raise StoreError(f"{path}: made by a newer Holdfast (schema {version}, this one knows {newest}); upgrade Holdfast")
+        raise StoreError(f"{path}: made by a newer Holdfast (schema {version}, not {newest}); upgrade Holdfast")
     return version

@@ -11,6 +11,7 @@ from msgspec import Struct, json
 from holdfast.ports import Delivery, Notes
 from holdfast.stores.sqlite.lanes import Lanes
 from holdfast.stores.sqlite.queries import load
+from holdfast.stores.sqlite.rows import read_row, read_rows
 
 _SQL = load("claim.sql")
 
@@ -66,7 +67,7 @@ def read_claimed(db: apsw.Connection, lanes: Lanes, seqs: array[int], token: byt
     if not seqs:
         return claimed
     question = {"seqs": apsw.carray(seqs), "token": token}
-    text, payloads, claimed_at = db.execute(_SQL["deliveries"], question).fetchall()[0]
+    text, payloads, claimed_at = read_row(db, _SQL["deliveries"], question)
     rows = _decode(text)
     with_notes = array("q", [row.rest.seq for row in rows if row.rest is not None and row.rest.seq is not None])
     notes = _read_notes(db, with_notes) if with_notes else {}
@@ -119,7 +120,7 @@ def _add_rest(delivery: Delivery, rest: _Rest, notes: dict[int, Notes]) -> None:
 def _read_notes(db: apsw.Connection, seqs: array[int]) -> dict[int, Notes]:
     checkpoints: dict[int, bytes] = {}
     steps: dict[int, dict[str, bytes]] = {}
-    for seq, step, data in db.execute(_SQL["notes"], (apsw.carray(seqs),)).fetchall():
+    for seq, step, data in read_rows(db, _SQL["notes"], (apsw.carray(seqs),)):
         if step == "c":
             checkpoints[seq] = data
         else:

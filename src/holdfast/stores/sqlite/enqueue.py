@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
-import apsw
 from msgspec import json
 
 from holdfast.ports import Enqueued
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.queries import load
+from holdfast.stores.sqlite.rows import read_rows, read_value, text_list
 from holdfast.types import NewJob
 
 _SQL = load("enqueue.sql")
@@ -29,14 +29,14 @@ def add_jobs(batch: Batch, jobs: Sequence[NewJob]) -> list[Enqueued]:
         return _add_with_keys(batch, jobs, now)
     if _insert(batch, jobs, now):
         return [Enqueued(job.id) for job in jobs]
-    added = dict(_decode_added(batch.db.execute(_SQL["added_now"], (_ids_of(jobs), now)).fetchall()[0][0]))
+    added = dict(_decode_added(read_value(batch.db, _SQL["added_now"], (_ids_of(jobs), now))))
     for lane in added.values():
         batch.add(lane, "queued")
     return [Enqueued(job.id, is_new=added.pop(job.id, None) is not None) for job in jobs]
 
 
 def _add_with_keys(batch: Batch, jobs: Sequence[NewJob], now: float) -> list[Enqueued]:
-    known = set(_decode_ids(batch.db.execute(_SQL["known"], (_ids_of(jobs),)).fetchall()[0][0]))
+    known = set(_decode_ids(read_value(batch.db, _SQL["known"], (_ids_of(jobs),))))
     holders, expired = _holders_of(batch, jobs, now)
     answers: list[Enqueued] = []
     added: list[NewJob] = []
@@ -56,18 +56,18 @@ def _add_with_keys(batch: Batch, jobs: Sequence[NewJob], now: float) -> list[Enq
     if any(answer.is_conflict for answer in answers):
         return [Enqueued(one.id, is_new=False, is_conflict=one.is_conflict) for one in answers]
     if expired:
-        batch.db.execute(_SQL["free_keys"], (apsw.carray(tuple(expired)),))
+        batch.db.execute(_SQL["free_keys"], (text_list(expired),))
     _insert(batch, added, now)
     return answers
 
 
 def _holders_of(batch: Batch, jobs: Sequence[NewJob], now: float) -> tuple[dict[str, tuple[str, bytes]], list[str]]:
-    """The keys of these jobs that are held, each with its job's id and first payload; and those held for long enough."""
-    scopes = tuple(scope for job in jobs if (scope := _scope_of(job)) is not None)
+    """The keys of these jobs that are held, with their holders' ids and first payloads; and those held long enough."""
+    scopes = [scope for job in jobs if (scope := _scope_of(job)) is not None]
     holders: dict[str, tuple[str, bytes]] = {}
     expired: list[str] = []
     oldest = now - batch.books.key_window_s
-    for scope, holder, payload, ended_at in batch.db.execute(_SQL["holders"], (apsw.carray(scopes),)).fetchall():
+    for scope, holder, payload, ended_at in read_rows(batch.db, _SQL["holders"], (text_list(scopes),)):
         if ended_at is None or ended_at > oldest:
             holders[scope] = (holder, payload)
         else:
@@ -96,8 +96,8 @@ def _insert(batch: Batch, jobs: Sequence[NewJob], now: float) -> bool:
     return True
 
 
-def _ids_of(jobs: Sequence[NewJob]) -> apsw.CArrayBinding:
-    return apsw.carray(tuple(job.id for job in jobs))
+def _ids_of(jobs: Sequence[NewJob]) -> str:
+    return text_list([job.id for job in jobs])
 
 
 def _row_of(batch: Batch, job: NewJob, now: float) -> tuple[Any, ...]:

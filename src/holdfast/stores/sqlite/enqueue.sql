@@ -8,17 +8,17 @@ VALUES (:row)
 ON CONFLICT (id) DO NOTHING
 
 -- name: known
-SELECT json_group_array(id) FROM holdfast_jobs WHERE id IN (SELECT value FROM carray(?1))
+SELECT json_group_array(id) FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(?1))
 
 -- name: added_now
 SELECT json_group_array(json_array(id, lane)) FROM holdfast_jobs
-WHERE id IN (SELECT value FROM carray(?1)) AND created_at = ?2
+WHERE id IN (SELECT value FROM json_each(?1)) AND created_at = ?2
 
 -- name: holders
 SELECT
     held_key, id, coalesce(original_payload, payload),
     CASE WHEN state IN ('completed', 'failed', 'dead_letter', 'cancelled') THEN changed_at END
-FROM holdfast_jobs WHERE held_key IN (SELECT value FROM carray(?))
+FROM holdfast_jobs WHERE held_key IN (SELECT value FROM json_each(?))
 
 -- name: free_keys
-UPDATE holdfast_jobs SET held_key = NULL WHERE held_key IN (SELECT value FROM carray(?))
+UPDATE holdfast_jobs SET held_key = NULL WHERE held_key IN (SELECT value FROM json_each(?))

@@ -9,6 +9,7 @@ import apsw
 from msgspec import Struct, json
 
 from holdfast.stores.sqlite.queries import load
+from holdfast.stores.sqlite.rows import read_rows, read_value
 
 _SQL = load("lanes.sql")
 _MOST_LOOKED_INTO: Final = 256
@@ -48,7 +49,7 @@ class Lanes:
         queue, task, gates = key
         names = (queue, task, json.encode(sorted(set(gates))).decode())
         db.execute(_SQL["add"], names)
-        number: int = db.execute(_SQL["find"], names).fetchall()[0][0]
+        number: int = read_value(db, _SQL["find"], names)
         return number
 
     def alias(self, key: LaneKey, number: int) -> None:
@@ -57,14 +58,12 @@ class Lanes:
             self._numbers[key] = number
 
     def refresh(self, db: apsw.Connection, newest: int | None = None) -> None:
-        """Read what was added. Not to be called inside of a transaction that adds some itself: it may be rolled back."""
+        """Read what was added; not inside of a transaction that adds some itself, as it may be rolled back."""
         if newest is not None and newest <= self._newest:
             return
-        for number, queue, task, gates in db.execute(_SQL["newer"], (self._newest,)).fetchall():
+        for number, queue, task, gates in read_rows(db, _SQL["newer"], (self._newest,)):
             names = json.decode(gates, type=list[str])
-            self.by_number[number] = Lane(
-                number, queue, task, frozenset((f"queue:{queue}", f"task:{task}", *names))
-            )
+            self.by_number[number] = Lane(number, queue, task, frozenset((f"queue:{queue}", f"task:{task}", *names)))
             self._numbers[queue, task, tuple(names)] = number
             self._newest = number
 
@@ -92,7 +91,7 @@ class Lanes:
         found: list[int] = []
         after, passed, is_second_round = self._start, 0, False
         while len(found) < _MOST_LOOKED_INTO and passed < _MOST_PASSED_OVER:
-            text = db.execute(_SQL["with_jobs"], (after, _MOST_LOOKED_INTO)).fetchall()[0][0]
+            text = read_value(db, _SQL["with_jobs"], (after, _MOST_LOOKED_INTO))
             numbers = json.decode(text, type=list[int])
             if is_second_round:
                 numbers = [number for number in numbers if number <= self._start]

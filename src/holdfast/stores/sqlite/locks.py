@@ -11,8 +11,10 @@ from weakref import WeakSet
 
 try:
     from fcntl import LOCK_EX, LOCK_NB, flock
+
+    _has_locks = True
 except ImportError:  # Windows: leases alone decide
-    flock = None  # type: ignore[assignment]
+    _has_locks = False
 
 
 class WorkerLocks:
@@ -30,7 +32,7 @@ class WorkerLocks:
 
     def take(self, worker: str) -> None:
         """Lock this worker's file; where that cannot be, its lease alone speaks for it."""
-        if flock is None or worker in self._held:
+        if not _has_locks or worker in self._held:
             return
         with self._mutex, suppress(OSError):
             os.makedirs(self._folder, exist_ok=True)
@@ -54,7 +56,7 @@ class WorkerLocks:
     def dead_of(self, workers: Iterable[str]) -> dict[str, int]:
         """Those whose process is gone, each with its file, which is locked now; give them back by `bury`."""
         dead: dict[str, int] = {}
-        if flock is None:
+        if not _has_locks:
             return dead
         for worker in workers:
             if worker in self._held:

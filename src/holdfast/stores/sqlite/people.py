@@ -12,6 +12,7 @@ from holdfast.policy.lifecycle import is_allowed
 from holdfast.ports import Changed, Operation
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.queries import load
+from holdfast.stores.sqlite.rows import read_rows, read_value
 from holdfast.stores.sqlite.values import COUNTS_KEPT_MINUTES
 from holdfast.types import Change, JobState
 
@@ -30,7 +31,7 @@ def change_jobs(batch: Batch, operation: Operation) -> list[Changed]:
 
 
 def _change_one(batch: Batch, id: str, operation: Operation) -> Changed:  # noqa: A002
-    found = batch.db.execute(_SQL["look"], (id,)).fetchall()
+    found = read_rows(batch.db, _SQL["look"], (id,))
     if not found:
         return Changed(id, is_done=False, state=None)
     seq, lane, state, token = found[0]
@@ -60,7 +61,7 @@ def _cancel(batch: Batch, id: str, row: tuple[int, int, str, bytes], operation: 
 def _replay(batch: Batch, id: str, seq: int, lane: int, operation: Operation) -> Changed:  # noqa: A002
     name = operation.replay
     if name:
-        if batch.db.execute(_SQL["is_replayed"], (seq, name)).fetchall()[0][0]:
+        if read_value(batch.db, _SQL["is_replayed"], (seq, name)):
             return Changed(id, is_done=False, state=JobState.DEAD_LETTER)
         batch.db.execute(_SQL["mark_replayed"], (seq, name))
     values = {
@@ -82,7 +83,7 @@ def prune_jobs(batch: Batch, limit: int) -> int:
     now = batch.tick()
     batch.db.execute(_SQL["delete_counts"], (int(now // 60) - COUNTS_KEPT_MINUTES,))
     batch.db.execute(_SQL["delete_workers"], (now - _GONE_KEPT_S,))
-    text = batch.db.execute(_SQL["over"], {"now": now, "limit": limit}).fetchall()[0][0]
+    text = read_value(batch.db, _SQL["over"], {"now": now, "limit": limit})
     rows = _decode_over(text)
     _delete(batch, rows)
     return len(rows)

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-import apsw
 from msgspec import Struct, json
 
 from holdfast.policy.lifecycle import LIFECYCLE
 from holdfast.ports import Settlement
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.queries import load
+from holdfast.stores.sqlite.rows import read_value, text_list
 from holdfast.types import Change, JobState
 
 _SQL = load("settle.sql")
@@ -21,7 +21,7 @@ _RELEASE: Final = Change.RELEASE
 _REFUNDABLE: Final = frozenset({Change.PARK, Change.RELEASE})
 _encode = json.Encoder().encode
 _decode_lanes = json.Decoder(list[tuple[str, int]]).decode
-_decode_outcome = json.Decoder(list[tuple[int, int, bool]]).decode
+_decode_outcome = json.Decoder(list[tuple[int, int, int]]).decode
 
 
 class _Way(Struct, frozen=True):
@@ -97,7 +97,7 @@ def _outcome(batch: Batch, settlements: Sequence[Settlement], now: float) -> lis
     answers = [False] * len(settlements)
     effective: list[Settlement] = []
     lanes: list[int] = []
-    for place, lane, is_new in _decode_outcome(batch.db.execute(_SQL["outcome"], rows).fetchall()[0][0]):
+    for place, lane, is_new in _decode_outcome(read_value(batch.db, _SQL["outcome"], rows)):
         answers[place] = True
         if is_new:
             effective.append(settlements[place])
@@ -110,8 +110,8 @@ def _lanes_of(batch: Batch, settlements: Sequence[Settlement], known: dict[str, 
     try:
         return [known[one.id] for one in settlements]
     except KeyError:
-        ids = apsw.carray(tuple(one.id for one in settlements))
-        found = dict(_decode_lanes(batch.db.execute(_SQL["lanes"], (ids,)).fetchall()[0][0]))
+        ids = text_list([one.id for one in settlements])
+        found = dict(_decode_lanes(read_value(batch.db, _SQL["lanes"], (ids,))))
         return [found[one.id] for one in settlements]
 
 

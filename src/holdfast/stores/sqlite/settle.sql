@@ -41,13 +41,13 @@ WHERE job.id = one.value ->> 0
     AND state = 'running' AND token = unhex(one.value ->> 1)
 
 -- name: lanes
-SELECT json_group_array(json_array(id, lane)) FROM holdfast_jobs WHERE id IN (SELECT value FROM carray(?))
+SELECT json_group_array(json_array(id, lane)) FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(?))
 
 -- Where each of these stands after the change: 0 its place in the list, 1 lane, 2 whether it took effect just now.
 -- name: outcome
 SELECT json_group_array(json_array(
     one.value ->> 0, job.lane,
-    job.changed_at = :now AND job.token = unhex(one.value ->> 2) AND job.state <> 'running'
+    coalesce(job.changed_at = :now AND job.token = unhex(one.value ->> 2) AND job.state <> 'running', 0)
 ))
 FROM json_each(:rows) AS one
 CROSS JOIN holdfast_jobs AS job ON job.id = one.value ->> 1

@@ -14,8 +14,10 @@ from holdfast.stores.sqlite.faults import StillBusy
 
 try:
     from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
+
+    _has_locks = True
 except ImportError:  # Windows: no queue, and so no promise of fairness
-    flock = None  # type: ignore[assignment]
+    _has_locks = False
 
 _PATIENCE_S: Final = 10.0
 _RECENT_S: Final = 0.005
@@ -38,7 +40,7 @@ class Turn:
         self._is_urgent = is_urgent
         self._ended_at = float("-inf")
         self._queue: int | None = None
-        if flock is not None:
+        if _has_locks:
             with suppress(OSError):
                 self._queue = os.open(f"{path}.queue", os.O_RDWR | os.O_CREAT, 0o666)
 
@@ -60,9 +62,8 @@ class Turn:
                     db.execute("BEGIN IMMEDIATE")
                     return
                 if monotonic() > end:
-                    raise StillBusy(
-                        f"{self._path}: another process has been writing for {_PATIENCE_S:g} s; look for a long transaction"
-                    )
+                    who = "another connection has been writing"
+                    raise StillBusy(f"{self._path}: {who} for {_PATIENCE_S:g} s; look for a long transaction")
         finally:
             self._leave_queue()
 

@@ -10,6 +10,7 @@ from msgspec import json
 from holdfast.ports import Count, Value, ValueChange
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.queries import load
+from holdfast.stores.sqlite.rows import read_value
 
 _SQL = load("values.sql")
 _decode = json.Decoder(list[tuple[str, int, str | None]]).decode
@@ -29,7 +30,7 @@ def change_values(batch: Batch, changes: Sequence[ValueChange]) -> list[bool]:
 
 def values_above(batch: Batch, version: int) -> list[Value]:
     """All values with a higher version, oldest first."""
-    text = batch.db.execute(_SQL["newer"], (version,)).fetchall()[0][0]
+    text = read_value(batch.db, _SQL["newer"], (version,))
     if text == "[]":
         return []
     return [Value(key, number, None if data is None else bytes.fromhex(data)) for key, number, data in _decode(text)]

@@ -13,6 +13,7 @@ from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.claim import held_under
 from holdfast.stores.sqlite.deliveries import read_claimed
 from holdfast.stores.sqlite.queries import load
+from holdfast.stores.sqlite.rows import read_row, read_rows, read_value
 
 _SQL = load("workers.sql")
 _decode_seqs = json.Decoder(list[int]).decode
@@ -28,8 +29,13 @@ def beat(db: apsw.Connection, worker: WorkerRecord, now: float) -> Beat:
     db.execute(_SQL["beat"], row)
     if not db.changes():
         return Beat(is_alive=False)
-    cancelled = db.execute(_SQL["tell_cancelled"], (worker.id,)).fetchall()
+    cancelled = read_rows(db, _SQL["tell_cancelled"], (worker.id,))
     return Beat(is_alive=True, cancelled=tuple(id for (id,) in cancelled))  # noqa: A001
+
+
+def alive_workers(db: apsw.Connection) -> list[str]:
+    """Every worker that was not given up."""
+    return [id for (id,) in read_rows(db, _SQL["alive"])]  # noqa: A001
 
 
 def reclaim(
@@ -41,7 +47,7 @@ def reclaim(
     """
     db = batch.db
     batch.flush()
-    is_alive, is_used = db.execute(_SQL["is_alive"], {"worker": worker, "token": token}).fetchall()[0]
+    is_alive, is_used = read_row(db, _SQL["is_alive"], {"worker": worker, "token": token})
     if not is_alive:
         return [], []
     if not batch.new_lanes:
@@ -52,7 +58,7 @@ def reclaim(
     db.execute(_SQL["give_up"], {"now": now, "but": worker, "dead": json.encode(list(dead)).decode()})
     gone: list[str] = []
     if db.changes():
-        gone = [id for (id,) in db.execute(_SQL["given_up"], {"now": now}).fetchall()]  # noqa: A001
+        gone = [id for (id,) in read_rows(db, _SQL["given_up"], {"now": now})]  # noqa: A001
     seqs = _adopt(batch, token, limit)
     if not seqs:
         return [], gone
@@ -64,12 +70,12 @@ def _adopt(batch: Batch, token: bytes, limit: int) -> array[int]:
     """Put up to so many orphans under a new token."""
     db = batch.db
     adopted = array("q")
-    for old, held in db.execute(_SQL["orphans"]).fetchall():
+    for old, held in read_rows(db, _SQL["orphans"]):
         room = limit - len(adopted)
         if room <= 0:
             break
         seqs = {"seqs": apsw.carray(array("q", held)), "token": old}
-        some = array("q", _decode_seqs(db.execute(_SQL["held"], seqs).fetchall()[0][0])[:room])
+        some = array("q", _decode_seqs(read_value(db, _SQL["held"], seqs))[:room])
         if some:
             db.execute(_SQL["adopt"], {"seqs": apsw.carray(some), "old": old, "new": token})
             batch.let_go(old, len(some))

@@ -1,0 +1,66 @@
+"""`holdfast doctor`: is everything as it should be, and what would help if not."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.app import App
+from holdfast.clock import SystemClock
+from holdfast.ops.checks import Check, Patient, machine_checks, store_checks, task_checks
+from holdfast.ops.commands.lazy import FAILED, Failed
+from holdfast.ops.commands.output import echo_json
+from holdfast.ops.commands.target import find_app, load_app, opened, sqlite_path, store_options
+from holdfast.ops.text import plain
+
+
+@click.command()
+@store_options
+def doctor(url: str | None, target: str | None, as_json: bool) -> None:
+    """Look at Python, SQLite, the store, the workers and the work, and say what would help.
+
+    With --app it also looks whether the app loads, and whether there are jobs of tasks that it does not know. The exit
+    code is 1 if something is wrong. Nothing is changed.
+
+    \b
+    Example:
+      holdfast doctor --app shop:app
+      holdfast doctor --url sqlite:////var/lib/shop.db --json
+    """  # noqa: D301 - click wants the backspace itself
+    checks = _checks(url, target)
+    is_well = all(check.is_ok for check in checks)
+    if as_json:
+        echo_json({"is_ok": is_well, "checks": checks})
+    else:
+        for check in checks:
+            _tell(check)
+    if not is_well:
+        click.get_current_context().exit(FAILED)
+
+
+def _checks(url: str | None, target: str | None) -> list[Check]:
+    """Every check that can be made; one that fails stands in the way of those behind it only."""
+    checks = machine_checks()
+    loaded: App | None = None
+    if target:
+        try:
+            loaded = load_app(target)
+            checks.append(Check("app", True, f"{target} loads, with {len(loaded.specs)} tasks"))
+        except Failed as error:
+            checks.append(Check("app", False, error.message, "start in the app's folder, or mend what it says"))
+    app = find_app(url, None) if url or loaded is None else loaded
+    try:
+        with opened(app) as there:
+            patient = Patient(there, sqlite_path(there.url), SystemClock())
+            checks += store_checks(patient)
+            if loaded is not None:
+                checks.append(task_checks(patient, loaded.specs))
+    except Failed as error:
+        checks.append(Check("store", False, error.message, "a worker or `holdfast enqueue` makes it"))
+    return checks
+
+
+def _tell(check: Check) -> None:
+    mark = click.style("✓", fg="green") if check.is_ok else click.style("✗", fg="red")
+    click.echo(f"{mark} {check.name:<13} {plain(check.text)}")
+    if check.help and not check.is_ok:
+        click.echo(f"  {'':<13} → {plain(check.help)}")

@@ -1,0 +1,240 @@
+"""`holdfast dlq replay` and what steers it: groups of dead letters back to the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import click
+
+from holdfast.app import App
+from holdfast.ops.commands.filters import count_of, letter_filters, resolved
+from holdfast.ops.commands.lazy import FAILED, Failed, Unusable
+from holdfast.ops.commands.output import echo_json, hint, print_table, say, state
+from holdfast.ops.commands.reading import object_of, only_one
+from holdfast.ops.commands.record import as_fields, print_record, store_now
+from holdfast.ops.commands.target import on_store
+from holdfast.ops.text import ago, many, short
+from holdfast.runtime.replay import Replay, ReplayState
+from holdfast.runtime.replays import Preview
+
+_LOOK_S: Final = 0.5
+_OVER: Final = (ReplayState.DONE, ReplayState.STOPPED)
+
+
+@click.command("replay")
+@letter_filters
+@click.option("--all", "is_all", is_flag=True, help="Every dead letter; needed where no filter is given.")
+@click.option("--canary", type=click.IntRange(min=0), default=0, help="So many first; the others once these completed.")
+@click.option("--rate", help="At most so many: 100/minute, 5/second, or a number a second. [as fast as it goes]")
+@click.option("--edit", type=object_of, metavar="JSON", help="A JSON merge patch for the arguments: null removes one.")
+@click.option("--dry-run", is_flag=True, help="Only count, and show a few.")
+@click.option("--wait", "is_waiting", is_flag=True, help="Show how far it is, until it is done or has stopped.")
+@on_store
+def start(
+    app: App,
+    filters: dict[str, Any],
+    is_all: bool,
+    canary: int,
+    rate: str | None,
+    edit: dict[str, Any] | None,
+    dry_run: bool,
+    is_waiting: bool,
+    as_json: bool,
+) -> None:
+    """Send a group, or whatever the filters say, back to the queue.
+
+    A replay is durable: the workers do it, whoever dies on the way, and each letter goes at most once. It stops by
+    itself when a canary fails with the cause it had. `dlq replays`, `pause`, `resume` and `stop` look after it.
+
+    \b
+    Example:
+      holdfast dlq replay --group 1:6f02 --canary 5 --rate 100/minute --wait
+      holdfast dlq replay --task shop.charge --edit '{"cents": 5}' --dry-run
+    """  # noqa: D301 - click wants the backspace itself
+    if not filters and not is_all:
+        raise Unusable("which dead letters? Give --group or another filter, or --all")
+    which = resolved(app, filters)
+    if not count_of(app, which):
+        raise Failed("no dead letters match")
+    found = app.dead_letters.replay(edit=edit, canary=canary, rate=_rate(rate), dry_run=dry_run, **which)
+    if isinstance(found, Preview):
+        _tell_preview(app, found, as_json)
+        return
+    has_worker = bool(app.stats(0).workers)
+    if not has_worker:
+        hint("no worker is running: the replay begins when one is there")
+    if not is_waiting:
+        if as_json:
+            echo_json(_fields(found))
+        else:
+            say(f"replay {found.id} of {many(found.total, 'dead letter')} has begun")
+        return
+    _wait(app, found, as_json)
+
+
+@click.command("replays")
+@on_store
+def list_replays(app: App, as_json: bool) -> None:
+    """Every replay, newest first, and how far it is.
+
+    \b
+    Example:
+      holdfast dlq replays
+    """  # noqa: D301 - click wants the backspace itself
+    replays = app.dead_letters.replays()
+    if as_json:
+        echo_json({"items": [_fields(one) for one in replays]})
+        return
+    if not replays:
+        hint("no replays")
+        return
+    now = store_now(app)
+    rows = [
+        [
+            one.id,
+            state(one.state.value),
+            f"{one.sent}/{one.total}",
+            str(one.skipped),
+            one.verdict or "-",
+            ago(one.created_at, now),
+            short(one.why, 100),
+        ]
+        for one in replays
+    ]
+    print_table(("id*", "state*", "sent#", "skipped#", "canaries*", "begun*", "why"), rows)
+
+
+@click.command("pause")
+@click.argument("ID")
+@on_store
+def pause(app: App, id: str, as_json: bool) -> None:  # noqa: A002
+    """Let a replay send nothing more until it is resumed.
+
+    \b
+    Example:
+      holdfast dlq pause 01930b2c-7d1e-7a44-9c55-2f1f0a4c9d10
+    """  # noqa: D301 - click wants the backspace itself
+    _steer(app, id, app.dead_letters.pause_replay, ReplayState.PAUSED, as_json)
+
+
+@click.command("resume")
+@click.argument("ID")
+@on_store
+def resume(app: App, id: str, as_json: bool) -> None:  # noqa: A002
+    """Let a replay go on where it was paused.
+
+    \b
+    Example:
+      holdfast dlq resume 01930b2c-7d1e-7a44-9c55-2f1f0a4c9d10
+    """  # noqa: D301 - click wants the backspace itself
+    _steer(app, id, app.dead_letters.resume_replay, ReplayState.RUNNING, as_json)
+
+
+@click.command("stop")
+@click.argument("ID")
+@on_store
+def stop(app: App, id: str, as_json: bool) -> None:  # noqa: A002
+    """End a replay: what was sent stays sent, the others stay dead letters.
+
+    \b
+    Example:
+      holdfast dlq stop 01930b2c-7d1e-7a44-9c55-2f1f0a4c9d10
+    """  # noqa: D301 - click wants the backspace itself
+    _steer(app, id, app.dead_letters.stop_replay, ReplayState.STOPPED, as_json)
+
+
+COMMANDS: Final = (start, list_replays, pause, resume, stop)
+
+
+def _steer(app: App, given: str, change: Callable[[str], Replay], wanted: ReplayState, as_json: bool) -> None:
+    ids = [one.id for one in app.dead_letters.replays()]
+    found = given if given in ids else only_one(given, [one for one in ids if one.startswith(given)], "replay")
+    replay = change(found)
+    if as_json:
+        echo_json(_fields(replay))
+    elif replay.state is wanted:
+        say(f"replay {replay.id} is {replay.state.value}")
+    if replay.state is not wanted:
+        raise Failed(f"replay {replay.id} has ended already: it is {replay.state.value}")
+
+
+def _tell_preview(app: App, preview: Preview, as_json: bool) -> None:
+    if as_json:
+        echo_json({"total": preview.total, "sample": [as_fields(one) for one in preview.sample]})
+        return
+    say(f"{many(preview.total, 'dead letter')} would go back to the queue; the newest of them, as they would go:")
+    now = store_now(app)
+    for record in preview.sample:
+        click.echo()
+        print_record(record, now)
+
+
+def _wait(app: App, replay: Replay, as_json: bool) -> None:
+    """Look until it has ended; the exit code is 1 when it has stopped."""
+    if not as_json:
+        say(f"replay {replay.id} of {many(replay.total, 'dead letter')} has begun")
+    try:
+        with _bar(replay.total, is_shown=not as_json) as move:
+            while replay.state not in _OVER:
+                app.clock.sleep(_LOOK_S)
+                replay = next(one for one in app.dead_letters.replays() if one.id == replay.id)
+                move(replay)
+    except KeyboardInterrupt:
+        hint(f"not waiting any more; the replay goes on: holdfast dlq stop {replay.id}")
+        raise
+    if as_json:
+        echo_json(_fields(replay))
+    else:
+        skipped = f", {replay.skipped} skipped" if replay.skipped else ""
+        say(f"{replay.state.value}: {replay.sent} of {replay.total} sent{skipped}")
+    if replay.state is not ReplayState.DONE:
+        hint(f"it has stopped: {replay.why}")
+        click.get_current_context().exit(FAILED)
+
+
+@contextmanager
+def _bar(total: int, *, is_shown: bool) -> Iterator[Callable[[Replay], None]]:
+    """A progress bar, on a terminal only."""
+    from rich.console import Console  # noqa: PLC0415 - rich costs 50 ms, and only a wait needs it
+    from rich.progress import Progress  # noqa: PLC0415
+
+    console = Console(stderr=True)
+    if not is_shown or not console.is_terminal:
+        yield lambda replay: None
+        return
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("sent", total=total)
+
+        def move(replay: Replay) -> None:
+            waits = " (waiting for the canaries)" if replay.verdict == "waiting" else ""
+            word = "paused" if replay.state is ReplayState.PAUSED else f"sent{waits}"
+            progress.update(task, completed=replay.sent + replay.skipped, description=word)
+
+        yield move
+
+
+def _fields(replay: Replay) -> dict[str, Any]:
+    query = replay.query
+    filters = {
+        "group": query.fingerprint,
+        "task": query.task,
+        "tenant": query.tenant,
+        "failure_type": query.failure_type,
+        "since": query.since,
+        "text": query.text,
+    }
+    names = "id state why total sent skipped verdict canary rate created_at ended_at".split()
+    return {name: getattr(replay, name) for name in names} | {
+        "filters": {name: value for name, value in filters.items() if value not in (None, "")}
+    }
+
+
+def _rate(text: str | None) -> float | str | None:
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text

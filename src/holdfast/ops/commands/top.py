@@ -1,0 +1,207 @@
+"""`holdfast top`: what goes on in a store, live."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+from msgspec import Struct
+
+from holdfast.app import App
+from holdfast.app.operators import QueueView
+from holdfast.app.stats import AppStats
+from holdfast.ops.commands.output import Cell, console, echo_json, state, table
+from holdfast.ops.commands.reading import length_of
+from holdfast.ops.commands.target import on_store
+from holdfast.ops.text import ago, instant, plain, short
+from holdfast.ports import WorkerRecord
+from holdfast.runtime.shared.by_hand import BreakerView
+from holdfast.types import BreakerMode, Group, JobState
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_MINUTES: Final = 30
+_GROUPS: Final = 5
+_GROUPS_EVERY_S: Final = 5.0
+_ROWS: Final = 12
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_CLOSED: Final = BreakerMode.CLOSED
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """What `top` shows."""
+
+    now: float
+    store: str
+    jobs: Mapping[str, int]
+    minute: Mapping[str, int]
+    """Attempts by how they ended, in the last whole minute."""
+    per_minute: Sequence[tuple[int, Mapping[str, int]]]
+    """The same for the last half hour, by minute since 1970."""
+    success_rate: float | None
+    queues: Sequence[QueueView]
+    breakers: Sequence[BreakerView]
+    """Those that are not closed."""
+    workers: Sequence[WorkerRecord]
+    groups: Sequence[Group]
+    """The largest ones."""
+
+
+class Looker:
+    """Takes snapshots; groups, which cost most, only every few seconds."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._groups: Sequence[Group] = ()
+        self._grouped_s: float | None = None
+
+    def look(self) -> Snapshot:
+        """What there is now."""
+        app = self._app
+        stats = app.stats(_MINUTES)
+        now_s = app.clock.monotonic()
+        if self._grouped_s is None or now_s - self._grouped_s >= _GROUPS_EVERY_S:
+            self._groups, self._grouped_s = app.dead_letters.groups()[:_GROUPS], now_s
+        return Snapshot(
+            now=stats.now,
+            store=app.store.capabilities.location,
+            jobs={one.value: stats.jobs.get(one.value, 0) for one in JobState},
+            minute=last_minute(stats),
+            per_minute=stats.per_minute,
+            success_rate=stats.success_rate,
+            queues=app.queues.list(),
+            breakers=[view for view in app.breakers.list() if view.mode is not _CLOSED],
+            workers=stats.workers,
+            groups=self._groups,
+        )
+
+
+def last_minute(stats: AppStats) -> Mapping[str, int]:
+    """The counts of the last minute that is whole."""
+    wanted = int(stats.now // 60) - 1
+    found = dict(stats.per_minute).get(wanted)
+    return {"completed": 0, "retried": 0, "failed": 0} if found is None else found
+
+
+@click.command()
+@click.option("--every", type=length_of, metavar="TIME", default=0.5, help="Look so often. [0.5s]")
+@click.option("--count", type=click.IntRange(min=1), help="Look so many times. [until Ctrl-C; once without a terminal]")
+@on_store
+def top(app: App, every: float, count: int | None, as_json: bool) -> None:
+    """States, rates, queues, breakers, workers and causes, live.
+
+    Without a terminal, and with --json, it looks once.
+
+    \b
+    Example:
+      holdfast top
+      holdfast top --json --count 10 --every 1s
+    """  # noqa: D301 - click wants the backspace itself
+    looker = Looker(app)
+    if not as_json and sys.stdout.isatty():
+        _live(app, looker, every, count)
+        return
+    for i in range(count or 1):
+        if i:
+            app.clock.sleep(every)
+        if as_json:
+            echo_json(looker.look())
+        else:
+            console().print(drawn(looker.look()))
+
+
+def _live(app: App, looker: Looker, every: float, count: int | None) -> None:
+    from rich.live import Live  # noqa: PLC0415 - rich costs 50 ms, and only a terminal needs it
+
+    with Live(drawn(looker.look()), console=console(), auto_refresh=False, screen=count is None) as live:
+        looked = 1
+        try:
+            while count is None or looked < count:
+                app.clock.sleep(max(0.05, every))
+                live.update(drawn(looker.look()), refresh=True)
+                looked += 1
+        except KeyboardInterrupt:
+            return
+
+
+def drawn(one: Snapshot) -> RenderableType:
+    """A snapshot as tables, one below the other; empty ones are left out."""
+    from rich.console import Group as Stack  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    parts: list[RenderableType] = [
+        Text(f"{plain(one.store)}   {instant(one.now)}", style="dim"),
+        _numbers("jobs", [(state(name), n) for name, n in one.jobs.items()]),
+        _numbers("a minute", [(name, n) for name, n in one.minute.items()]),
+    ]
+    if line := sparkline(one):
+        parts.append(Text(line, style="green"))
+    if one.queues:
+        rows = [_queue_row(view, one.now) for view in one.queues[:_ROWS]]
+        parts.append(table(("queue", "paused*", "to do#", "running#", "dead#", "oldest due*"), rows))
+    if one.breakers:
+        rows = [[view.key, state(view.mode.value), short(view.cause or "", 80)] for view in one.breakers[:_ROWS]]
+        parts.append(table(("breaker", "state*", "cause"), rows))
+    if one.workers:
+        rows = [_worker_row(worker, one.now) for worker in one.workers[:_ROWS]]
+        parts.append(table(("worker*", "where", "running#", "queues", "started*", "seen*"), rows))
+    else:
+        parts.append(Text("no worker is running", style="yellow"))
+    if one.groups:
+        rows = [_group_row(group, one.now) for group in one.groups]
+        parts.append(table(("count#", "type*", "error", "last*", "group*"), rows))
+    return Stack(*parts)
+
+
+def _numbers(title: str, pairs: Sequence[tuple[Cell, int]]) -> RenderableType:
+    from rich.text import Text  # noqa: PLC0415
+
+    line = Text(f"{title:<9}", style="bold")
+    for cell, n in pairs:
+        name, style = cell if isinstance(cell, tuple) else (cell, "")
+        line.append(f" {name} ", style="dim" if n == 0 else style)
+        line.append(f"{n:,} ", style="dim" if n == 0 else "bold")
+    return line
+
+
+def sparkline(one: Snapshot) -> str:
+    """Completed attempts a minute over the last half hour, as bars; empty where there were none."""
+    by_minute = {minute: counts.get("completed", 0) for minute, counts in one.per_minute}
+    last = int(one.now // 60)
+    counts = [by_minute.get(minute, 0) for minute in range(last - _MINUTES + 1, last + 1)]
+    most = max(counts)
+    if most == 0:
+        return ""
+    bars = "".join(" " if n == 0 else _BARS[(n * (len(_BARS) - 1) + most - 1) // most] for n in counts)
+    return f"{'':<10}{bars}  completed a minute, at most {most:,}"
+
+
+def _queue_row(view: QueueView, now: float) -> Sequence[Cell]:
+    states = view.states
+    return (
+        view.name,
+        state("paused") if view.is_paused else "",
+        str(view.depth - states.get("running", 0)),
+        str(states.get("running", 0)),
+        str(states.get("dead_letter", 0)),
+        ago(view.oldest_ready_at, now),
+    )
+
+
+def _worker_row(worker: WorkerRecord, now: float) -> Sequence[Cell]:
+    return (
+        worker.id,
+        f"{worker.host} {worker.pid}",
+        str(worker.running),
+        ", ".join(worker.queues) or "all",
+        ago(worker.started_at, now),
+        ago(worker.seen_at, now),
+    )
+
+
+def _group_row(group: Group, now: float) -> Sequence[Cell]:
+    error = short(f"{group.error_name}: {group.message}", 80)
+    return str(group.count), group.failure_type.value, error, ago(group.last_at, now), group.fingerprint

@@ -1,0 +1,191 @@
+"""`holdfast worker` and `holdfast dev`: run the jobs of an app."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from holdfast.clock import SystemClock
+from holdfast.ops.commands.lazy import Unusable
+from holdfast.ops.commands.output import echo_json, say
+from holdfast.ops.commands.reading import length_of
+from holdfast.ops.commands.target import json_option, load_app, target_or_default
+from holdfast.ops.text import length, many
+from holdfast.runtime.runner import Room
+from holdfast.runtime.supervisor import Supervisor
+from holdfast.runtime.worker import Exit, WorkerSettings
+
+_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_ENDS: Final = {
+    Exit.DRAINED: "stopped: everything that had begun was finished",
+    Exit.RELEASED: "stopped: the grace time ran out, and what was still running was given back",
+    Exit.REPLACE: "stopped: a worker lost its lease or hung, and what it had is run again elsewhere",
+}
+
+
+def _settings(fn: Callable[..., None]) -> Callable[..., None]:
+    """The options that `worker` and `dev` share."""
+    defaults = WorkerSettings()
+    number = click.IntRange(min=1)
+    for option in (
+        json_option,
+        click.option(
+            "--lease",
+            type=length_of,
+            metavar="TIME",
+            default=defaults.lease_s,
+            help="Jobs are given up after so long without a heartbeat. [30s]",
+        ),
+        click.option(
+            "--grace",
+            type=length_of,
+            metavar="TIME",
+            default=defaults.grace_s,
+            help="A stop waits so long for what runs. [30s]",
+        ),
+        click.option("--queues", metavar="A,B", help="Take jobs from these queues only. [all]"),
+        click.option(
+            "--isolates",
+            type=number,
+            default=defaults.room.isolates,
+            show_default=True,
+            help="Jobs at a time in processes of their own.",
+        ),
+        click.option(
+            "--threads", type=number, default=defaults.room.threads, show_default=True, help="Sync jobs at a time."
+        ),
+        click.option(
+            "--concurrency",
+            type=number,
+            default=defaults.room.concurrency,
+            show_default=True,
+            help="Async jobs at a time.",
+        ),
+        click.argument("TARGET", required=False),
+    ):
+        fn = option(fn)
+    return fn
+
+
+@click.command()
+@_settings
+@click.option("--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Worker processes.")
+def worker(target: str | None, processes: int, as_json: bool, **options: Any) -> None:
+    """Run the jobs of an app, until told to stop.
+
+    TARGET is module:app or file.py:app, or else $HOLDFAST_APP. The first Ctrl-C or SIGTERM finishes what is running,
+    for at most --grace; the second ends everything at once. Processes that die are replaced. --concurrency, --threads
+    and --isolates are for each process.
+
+    \b
+    Exit codes: 0 everything was finished, 2 could not start, 3 the grace time ran out,
+    4 a worker had to be given up, 130 or 143 ended at once by a second signal.
+
+    \b
+    Example:
+      holdfast worker shop:app
+      holdfast worker shop.py:app --processes 4 --queues mail,default
+    """  # noqa: D301 - click wants the backspace itself
+    _run(target_or_default(target), processes, None, as_json, **options)
+
+
+@click.command()
+@_settings
+def dev(target: str | None, as_json: bool, **options: Any) -> None:
+    """A worker that starts again when a Python file changes.
+
+    TARGET is module:app or file.py:app, or else $HOLDFAST_APP. It watches the Python files in and below the current
+    folder, and runs one process.
+
+    \b
+    Example:
+      holdfast dev shop:app
+    """  # noqa: D301 - click wants the backspace itself
+    _run(target_or_default(target), 1, Path.cwd(), as_json, **options)
+
+
+def _run(
+    target: str,
+    processes: int,
+    watch: Path | None,
+    as_json: bool,
+    *,
+    concurrency: int,
+    threads: int,
+    isolates: int,
+    queues: str | None,
+    grace: float,
+    lease: float,
+) -> None:
+    settings = WorkerSettings(
+        queues=_queues(queues),
+        room=Room(concurrency=concurrency, threads=threads, isolates=isolates),
+        lease_s=lease,
+        grace_s=grace,
+    )
+    _log_to_stderr()
+    start = _checked(target) | {
+        "processes": processes,
+        "queues": list(settings.queues or ()),
+        "watch": None if watch is None else str(watch),
+    }
+    if as_json:
+        echo_json({"kind": "start"} | start)
+    else:
+        _tell_start(start, settings)
+    supervisor = Supervisor(target, settings, processes, SystemClock(), watch=watch)
+    code = int(supervisor.run())
+    if as_json:
+        echo_json({"kind": "end", "code": code, "restarts": supervisor.restarts})
+    elif code in _ENDS:
+        say(_ENDS[Exit(code)])
+    click.get_current_context().exit(code)
+
+
+def _checked(target: str) -> dict[str, Any]:
+    """Load the app and open its store before any process is started: what is wrong is told once, in one line."""
+    app = load_app(target)
+    if not app.specs:
+        raise Unusable(f"{target} has no tasks: decorate a function with @app.task, and import it with the app")
+    capabilities = app.store.capabilities
+    app.close()
+    return {
+        "target": target,
+        "store": capabilities.location,
+        "is_shared": capabilities.is_shared,
+        "tasks": sorted(app.specs),
+        "schedules": sorted(app.scheduled),
+    }
+
+
+def _tell_start(start: dict[str, Any], settings: WorkerSettings) -> None:
+    shared = "" if start["is_shared"] else " (lives in the worker's process alone: nobody else can enqueue)"
+    say(f"store      {start['store']}{shared}")
+    tasks, schedules = len(start["tasks"]), len(start["schedules"])
+    say(f"app        {start['target']}: {many(tasks, 'task')}, {many(schedules, 'schedule')}")
+    say(f"queues     {', '.join(start['queues']) or 'all'}")
+    if start["watch"] is not None:
+        say(f"watching   {start['watch']}: a change of a Python file starts the worker again")
+    processes = many(start["processes"], "process", "processes")
+    say(f"{processes}; Ctrl-C finishes what is running (at most {length(settings.grace_s)}), twice ends at once")
+
+
+def _queues(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise Unusable("--queues names none: write --queues mail,default")
+    return names
+
+
+def _log_to_stderr() -> None:
+    level = os.environ.get("HOLDFAST_LOG", "INFO").upper()
+    if level not in logging.getLevelNamesMapping():
+        raise Unusable(f"HOLDFAST_LOG={level}: must be one of DEBUG, INFO, WARNING, ERROR, CRITICAL")
+    logging.basicConfig(level=level, format=_FORMAT)

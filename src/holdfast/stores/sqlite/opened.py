@@ -1,0 +1,231 @@
+"""The connections of one process to a database, each with its own purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+import apsw
+
+from holdfast.errors import StoreError
+from holdfast.ports import Beat, Clock, Settlement, WorkerRecord
+from holdfast.stores.sqlite.batch import Books
+from holdfast.stores.sqlite.clock import StoreClock, agree_on_clock, save_instant
+from holdfast.stores.sqlite.connection import connect, open_database
+from holdfast.stores.sqlite.faults import is_broken, translated
+from holdfast.stores.sqlite.lanes import Lanes
+from holdfast.stores.sqlite.locks import WorkerLocks
+from holdfast.stores.sqlite.news import News
+from holdfast.stores.sqlite.reserve import Reserve
+from holdfast.stores.sqlite.transaction import JobTransaction
+from holdfast.stores.sqlite.turns import Turn
+from holdfast.stores.sqlite.workers import alive_workers, beat
+from holdfast.stores.sqlite.writer import Writer
+
+Answer = TypeVar("Answer")
+_MOST_SPARE: Final = 8
+
+
+class Reader:
+    """Reads on a thread and a connection of its own: in WAL mode no reader ever blocks the writer."""
+
+    def __init__(self, path: str, open_connection: Callable[[], apsw.Connection]) -> None:
+        self._path = path
+        self._connect = open_connection
+        self._db: apsw.Connection | None = None
+        self._lanes = Lanes()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-reader")
+
+    async def read(self, run: Callable[[apsw.Connection, Lanes], Answer]) -> Answer:
+        """Run this in one short read transaction: one consistent look."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, run)
+
+    def _read(self, run: Callable[[apsw.Connection, Lanes], Answer]) -> Answer:
+        try:
+            if self._db is None:
+                self._db = self._connect()
+            db = self._db
+            db.execute("BEGIN")
+            try:
+                return run(db, self._lanes)
+            finally:
+                db.execute("COMMIT")
+        except apsw.Error as error:
+            if is_broken(error) and self._db is not None:
+                self._db.close(True)
+                self._db = None
+            raise translated(error, self._path) from error
+
+    def close(self) -> None:
+        """Stop the thread and close the connection."""
+        self._thread.shutdown()
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+
+class Heartbeats:
+    """Renews leases on a thread and a connection of its own, ahead of all other writes."""
+
+    def __init__(
+        self,
+        path: str,
+        open_connection: Callable[[], apsw.Connection],
+        clock: Clock,
+        store_clock: StoreClock,
+        locks: WorkerLocks,
+        tell: Callable[[], None],
+    ) -> None:
+        self._path = path
+        self._connect = open_connection
+        self._turn = Turn(path, clock, is_urgent=True)
+        self._store_clock = store_clock
+        self._locks = locks
+        self._tell = tell
+        self._db: apsw.Connection | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-heartbeat")
+
+    async def beat(self, worker: WorkerRecord) -> Beat:
+        """Register a worker, renew its lease, or take its leave."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._beat, worker)
+
+    def _beat(self, worker: WorkerRecord) -> Beat:
+        is_leaving = worker.lease_s <= 0
+        if not is_leaving:
+            self._locks.take(worker.id)  # before the row is there: who sees the row must find it locked
+        try:
+            if self._db is None:
+                self._db = self._connect()
+            self._turn.begin(self._db)
+            answer = beat(self._db, worker, self._store_clock.now())
+            self._turn.end(self._db)
+        except BaseException as error:
+            self._roll_back(error)
+            if isinstance(error, apsw.Error):
+                raise translated(error, self._path) from error
+            raise
+        if not answer.is_alive:
+            self._locks.drop(worker.id)
+            self._tell()  # there may be orphans
+        return answer
+
+    def _roll_back(self, error: BaseException) -> None:
+        db = self._db
+        if db is not None:
+            with suppress(apsw.Error):
+                if not is_broken(error) and db.in_transaction:
+                    db.execute("ROLLBACK")
+                    return
+            if is_broken(error):
+                db.close(True)
+                self._db = None
+
+    @staticmethod
+    def alive(db: apsw.Connection) -> list[str]:
+        """Every worker that was not given up."""
+        return alive_workers(db)
+
+    def close(self) -> None:
+        """Stop the thread and close the connection."""
+        self._thread.shutdown()
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+        self._turn.close()
+
+
+class Opened:
+    """A database that this process has open."""
+
+    def __init__(self, path: str, synchronous: str, key_window_s: float, clock: Clock) -> None:
+        self.pid = os.getpid()
+        self._path = path
+        self._synchronous = synchronous
+        self._key_window_s = key_window_s
+        self._clock = clock
+        open_database(path, synchronous, clock)
+        self.store_clock = self._agree_on_clock()
+        reserve = Reserve(path, clock)
+        reserve.make()
+        self.locks = WorkerLocks(path)
+        self.news = News(self._reading, clock)
+        self.writer = Writer(path, self._books, Turn(path, clock), reserve, self.news.tell)
+        self.reader = Reader(path, self._reading)
+        self.heartbeats = Heartbeats(path, self._writing, clock, self.store_clock, self.locks, self.news.tell)
+        self._mutex = threading.Lock()
+        self._spare: list[tuple[Books, Turn]] = []
+
+    def transaction(self, settlement: Settlement, limit_s: float) -> JobTransaction:
+        """A job's own transaction, on a connection of its own."""
+        with self._mutex:
+            books, turn = self._spare.pop() if self._spare else (None, None)
+        if books is None or turn is None:
+            books, turn = self._books(), Turn(self._path, self._clock)
+        return JobTransaction(
+            books,
+            turn,
+            settlement,
+            limit_s,
+            path=self._path,
+            clock=self._clock,
+            give_back=self._take_back,
+            tell=self.news.tell,
+        )
+
+    def close(self) -> None:
+        """Close every connection; the last one out moves the log into the file."""
+        with suppress(StoreError):
+            self.writer.write_now(lambda batch: save_instant(batch.db, batch.tick()))
+        self.news.close()
+        self.heartbeats.close()
+        self.reader.close()
+        self.writer.close()
+        with self._mutex:
+            while self._spare:
+                books, turn = self._spare.pop()
+                books.db.close()
+                turn.close()
+        self.locks.close()
+
+    def abandon(self) -> None:
+        """In a forked child: these connections are the parent's. Closing them here would harm it, so they are kept."""
+        _abandoned.append(self)
+
+    def _take_back(self, books: Books, turn: Turn, is_broken_now: bool) -> None:
+        with self._mutex:
+            if not is_broken_now and len(self._spare) < _MOST_SPARE:
+                self._spare.append((books, turn))
+                return
+        with suppress(apsw.Error):
+            books.db.close(True)
+        turn.close()
+
+    def _books(self) -> Books:
+        return Books(self._writing(), self.store_clock, Lanes(), self._key_window_s)
+
+    def _writing(self) -> apsw.Connection:
+        return connect(self._path, self._synchronous, self._clock)
+
+    def _reading(self) -> apsw.Connection:
+        return connect(self._path, self._synchronous, self._clock, is_writer=False)
+
+    def _agree_on_clock(self) -> StoreClock:
+        db, turn = self._writing(), Turn(self._path, self._clock)
+        try:
+            turn.begin(db)
+            store_clock = agree_on_clock(db, self._clock)
+            turn.end(db)
+        except apsw.Error as error:
+            raise translated(error, self._path) from error
+        finally:
+            db.close(True)
+            turn.close()
+        return store_clock
+
+
+_abandoned: list[Any] = []

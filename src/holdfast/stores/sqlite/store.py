@@ -1,0 +1,226 @@
+"""The SQLite store: the verbs, each handed to the connection that it belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+from holdfast.clock import SystemClock
+from holdfast.errors import ConfigError, IllegalChange, StoreError
+from holdfast.policy.lifecycle import SETTLING
+from holdfast.ports import (
+    Beat,
+    Capabilities,
+    Changed,
+    Clock,
+    Delivery,
+    Enqueued,
+    Exchange,
+    Exchanged,
+    Note,
+    Operation,
+    Page,
+    Query,
+    Settlement,
+    Stats,
+    Store,
+    Transaction,
+    WorkerRecord,
+)
+from holdfast.stores.sqlite.batch import Batch
+from holdfast.stores.sqlite.claim import claim_jobs
+from holdfast.stores.sqlite.opened import Opened
+from holdfast.stores.sqlite.people import change_jobs, prune_jobs
+from holdfast.stores.sqlite.records import get_records
+from holdfast.stores.sqlite.search import find_jobs, group_letters
+from holdfast.stores.sqlite.settle import settle
+from holdfast.stores.sqlite.stats import read_stats
+from holdfast.stores.sqlite.values import add_counts, change_values, values_above
+from holdfast.stores.sqlite.workers import reclaim, remember
+from holdfast.types import Change, Group, JobRecord, NewJob
+
+Answer = TypeVar("Answer")
+Synchronous = Literal["NORMAL", "FULL", "EXTRA"]
+_BY_PEOPLE: Final = frozenset({Change.CANCEL, Change.REPLAY, Change.REMOVE})
+_COMPLETE: Final = Change.COMPLETE
+_MOST_KNOWN_LANES: Final = 100_000
+
+
+class SqliteStore:
+    """Jobs in one file. It is opened by the first verb, and opened anew in a forked child.
+
+    `synchronous` [FULL]: every commit is on the disk before it is acknowledged. NORMAL is faster, and loses the last
+    commits with the machine's power, though not with the process. `key_window_s` [86,400]: how long an idempotency key
+    is held after its job has ended. `clock_offset_s` is for tests, which move leases and due times with it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        synchronous: Synchronous = "FULL",
+        key_window_s: float = 86_400.0,
+        clock: Clock | None = None,
+    ) -> None:
+        name = os.fspath(path)
+        if not name or name == ":memory:" or name.startswith("file:"):
+            raise ConfigError(f"path: {name!r} is not the path of a file; for a store in memory use memory://")
+        if synchronous not in {"NORMAL", "FULL", "EXTRA"}:
+            raise ConfigError(f"synchronous: {synchronous!r} is none of NORMAL, FULL and EXTRA")
+        if key_window_s < 0:
+            raise ConfigError(f"key_window_s: {key_window_s} is negative")
+        self._path = os.path.abspath(name)
+        self._synchronous = synchronous
+        self._key_window_s = key_window_s
+        self._clock: Clock = clock or SystemClock()
+        self._offset_s = 0.0
+        self._mutex = threading.Lock()
+        self._opened: Opened | None = None
+        self._lanes: dict[str, int] = {}
+        self._is_closed = False
+
+    @property
+    def clock_offset_s(self) -> float:
+        """Seconds by which tests have moved the store's clock."""
+        return self._offset_s
+
+    @clock_offset_s.setter
+    def clock_offset_s(self, seconds: float) -> None:
+        self._offset_s = seconds
+        if self._opened is not None:
+            self._opened.store_clock.offset_s = seconds
+
+    @property
+    def capabilities(self) -> Capabilities:
+        self._open()
+        return Capabilities(name="sqlite", location=self._path, is_durable=True, is_shared=True, has_transactions=True)
+
+    # ---------------------------------------------------------------- producers
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return await self._open().writer.enqueue(jobs)
+
+    def enqueue_now(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return self._open().writer.enqueue_now(jobs)
+
+    # ---------------------------------------------------------------- workers
+
+    async def exchange(self, exchange: Exchange) -> Exchanged:
+        for settlement in exchange.settlements:
+            if settlement.change not in SETTLING:
+                raise IllegalChange(f"{settlement.change}: no worker may settle a job so")
+        opened = self._open()
+        version = opened.news.version() if exchange.claim is not None else 0
+        exchanged = await opened.writer.write(lambda batch: self._exchange(batch, exchange))
+        if exchange.claim is not None and len(exchanged.deliveries) < exchange.claim.limit:
+            opened.news.look(version)
+        return exchanged
+
+    async def heartbeat(self, worker: WorkerRecord) -> Beat:
+        return await self._open().heartbeats.beat(worker)
+
+    async def reclaim(self, worker: str, token: bytes, limit: int) -> list[Delivery]:
+        opened = self._open()
+        alive = await opened.reader.read(lambda db, _: opened.heartbeats.alive(db))
+        dead = opened.locks.dead_of(other for other in alive if other != worker)
+        gone: list[str] = []
+        try:
+            deliveries, gone = await opened.writer.write(
+                lambda batch: reclaim(batch, worker, token, limit, tuple(dead))
+            )
+        finally:
+            opened.locks.bury(dead, gone)
+        return deliveries
+
+    async def note(self, note: Note) -> bool:
+        return await self._open().writer.write(lambda batch: remember(batch, note))
+
+    def transaction(self, settlement: Settlement, limit_s: float) -> AbstractContextManager[Transaction]:
+        if settlement.change is not _COMPLETE:
+            raise IllegalChange(f"{settlement.change}: leaving a transaction completes the job")
+        return self._open().transaction(settlement, limit_s)
+
+    async def wait(self, timeout_s: float) -> None:
+        await self._open().news.wait(timeout_s)
+
+    # ---------------------------------------------------------------- people
+
+    async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
+        return await self._open().reader.read(lambda db, lanes: get_records(db, lanes, ids))
+
+    async def find(self, query: Query) -> Page:
+        return await self._open().reader.read(lambda db, lanes: find_jobs(db, lanes, query))
+
+    async def groups(self, query: Query) -> list[Group]:
+        return await self._open().reader.read(lambda db, lanes: group_letters(db, lanes, query))
+
+    async def stats(self, since_minute: int | None = None) -> Stats:
+        opened = self._open()
+        now = opened.store_clock.now()
+        return await opened.reader.read(lambda db, lanes: read_stats(db, lanes, since_minute, now))
+
+    async def change(self, operation: Operation) -> list[Changed]:
+        if operation.change not in _BY_PEOPLE:
+            raise IllegalChange(f"{operation.change}: people can cancel, replay and remove jobs")
+        return await self._open().writer.write(lambda batch: change_jobs(batch, operation))
+
+    async def prune(self, limit: int) -> int:
+        return await self._open().writer.write(lambda batch: prune_jobs(batch, limit))
+
+    async def close(self) -> None:
+        with self._mutex:
+            self._is_closed = True
+            opened, self._opened = self._opened, None
+        if opened is not None and opened.pid == os.getpid():
+            await asyncio.to_thread(opened.close)
+
+    # ---------------------------------------------------------------- inside
+
+    def _open(self) -> Opened:
+        opened = self._opened
+        if opened is not None and opened.pid == os.getpid():
+            return opened
+        with self._mutex:
+            if self._is_closed:
+                raise StoreError(f"{self._path}: the store is closed")
+            if self._opened is not None:
+                if self._opened.pid == os.getpid():
+                    return self._opened
+                self._opened.abandon()
+            self._opened = Opened(self._path, self._synchronous, self._key_window_s, self._clock)
+            self._opened.store_clock.offset_s = self._offset_s
+            return self._opened
+
+    def _exchange(self, batch: Batch, exchange: Exchange) -> Exchanged:
+        now = batch.tick()
+        known = self._lanes
+        if len(known) > _MOST_KNOWN_LANES:
+            known.clear()
+        settled: Sequence[bool] = ()
+        if exchange.settlements:
+            settled = settle(batch, exchange.settlements, known)
+            for one in exchange.settlements:
+                known.pop(one.id, None)
+        changed = change_values(batch, exchange.changes) if exchange.changes else ()
+        if exchange.counts:
+            add_counts(batch, exchange.counts)
+        deliveries: Sequence[Delivery] = ()
+        next_due_s = None
+        if exchange.claim is not None:
+            deliveries, next_due_s = claim_jobs(batch, exchange.claim, batch.tick(), known)
+        return Exchanged(
+            now=now,
+            settled=settled,
+            changed=changed,
+            deliveries=deliveries,
+            values=values_above(batch, exchange.seen),
+            next_due_s=next_due_s,
+        )
+
+
+if TYPE_CHECKING:
+    _contract: type[Store] = SqliteStore

@@ -1,0 +1,184 @@
+"""A job's own writes, which commit together with its completion or not at all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final
+
+import apsw
+
+from holdfast.errors import LeaseLost, StoreError
+from holdfast.ports import Clock, Settlement
+from holdfast.stores.sqlite.batch import Batch, Books
+from holdfast.stores.sqlite.faults import is_broken, translated
+from holdfast.stores.sqlite.settle import settle
+from holdfast.stores.sqlite.turns import Turn
+
+_OURS: Final = "holdfast_"
+_STEERING: Final = {
+    apsw.SQLITE_TRANSACTION: "BEGIN, COMMIT and ROLLBACK are the block's own business",
+    apsw.SQLITE_SAVEPOINT: "savepoints are not for a job's transaction",
+    apsw.SQLITE_ATTACH: "no other database can be attached",
+    apsw.SQLITE_DETACH: "no database can be detached",
+    apsw.SQLITE_PRAGMA: "pragmas are not for a job's transaction",
+}
+_READING: Final = frozenset(
+    {apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE, apsw.SQLITE_ANALYZE}
+)
+
+
+class JobTransaction:
+    """Reads see what is committed, until the first write takes the write lock; then all is one transaction."""
+
+    def __init__(
+        self,
+        books: Books,
+        turn: Turn,
+        settlement: Settlement,
+        limit_s: float,
+        *,
+        path: str,
+        clock: Clock,
+        give_back: Callable[[Books, Turn, bool], None],
+        tell: Callable[[], None],
+    ) -> None:
+        self._books = books
+        self._db = books.db
+        self._turn = turn
+        self._settlement = settlement
+        self._limit_s = limit_s
+        self._path = path
+        self._clock = clock
+        self._give_back = give_back
+        self._tell = tell
+        self._mutex = threading.Lock()
+        self._left = threading.Event()
+        self._has_begun = False
+        self._is_over = False
+        self._is_left = False
+        self._is_own = False
+        self._refusal = ""
+
+    # ---------------------------------------------------------------- what the job calls
+
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Sequence[tuple[Any, ...]]:
+        """Run one statement and return its rows."""
+        with self._mutex:
+            rows: Sequence[tuple[Any, ...]] = self._run(
+                lambda: self._db.execute(sql, parameters, can_cache=False).fetchall()
+            )
+            return rows
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any] | Mapping[str, Any]]) -> None:
+        """Run one statement for each row."""
+        with self._mutex:
+            self._run(lambda: self._db.executemany(sql, rows, can_cache=False).fetchall())
+
+    def __enter__(self) -> JobTransaction:
+        self._db.set_authorizer(self._authorize)
+        self._db.set_exec_trace(self._before_each)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with self._mutex:
+            is_broken_now = True
+            try:
+                if error is None:
+                    self._run(self._complete)
+                is_broken_now = is_broken(error) if error is not None else False
+            finally:
+                self._is_left = True
+                self._left.set()
+                self._is_own = True
+                with suppress(apsw.Error):
+                    if self._db.in_transaction:
+                        self._db.execute("ROLLBACK")
+                    self._db.set_authorizer(None)
+                    self._db.set_exec_trace(None)
+                self._give_back(self._books, self._turn, is_broken_now)
+        if error is None:
+            self._tell()
+
+    # ---------------------------------------------------------------- with the mutex held
+
+    def _run(self, run: Callable[[], Any]) -> Any:
+        self._check()
+        self._refusal = ""
+        try:
+            answer = run()
+        except apsw.Error as error:
+            self._check()
+            if self._refusal:
+                raise StoreError(f"job.transaction(): {self._refusal}") from error
+            if isinstance(error, apsw.SQLError | apsw.ConstraintError | apsw.BindingsError):
+                raise StoreError(f"job.transaction(): {error}") from error
+            raise translated(error, self._path) from error
+        self._check()
+        return answer
+
+    def _check(self) -> None:
+        if self._is_over:
+            raise StoreError(
+                f"job.transaction(): held the write lock for longer than {self._limit_s:g} s, so it was rolled back; "
+                "write at the end of the job, and less at a time"
+            )
+        if self._is_left:
+            raise StoreError("job.transaction(): the block has been left; use it inside of its with statement")
+
+    def _begin(self) -> None:
+        """Take the write lock, and see that it is given back in time."""
+        was_own, self._is_own = self._is_own, True
+        try:
+            self._turn.begin(self._db)
+        finally:
+            self._is_own = was_own
+        self._has_begun = True
+        threading.Thread(target=self._watch, name="holdfast-transaction", daemon=True).start()
+
+    def _complete(self) -> None:
+        if not self._has_begun:
+            self._begin()
+        self._is_own = True
+        batch = Batch(self._books)
+        is_settled = settle(batch, [self._settlement], {})[0]
+        # Settled before is not enough: then these writes were committed before, and must not be so again.
+        if not is_settled or not batch.is_claimed(self._settlement.token):
+            raise LeaseLost(f"job {self._settlement.id} belongs to somebody else by now; its writes were rolled back")
+        batch.flush()
+        self._turn.end(self._db)
+
+    def _before_each(self, _cursor: apsw.Cursor, _sql: str, _bindings: object) -> bool:
+        """Called with each statement before it runs: a first write begins the transaction."""
+        if not self._is_own and not self._has_begun and not _cursor.is_readonly:
+            self._begin()
+        return True
+
+    def _authorize(self, action: int, one: str | None, two: str | None, _db: str | None, _by: str | None) -> int:
+        if self._is_own or action in _READING:
+            return apsw.SQLITE_OK
+        if action in _STEERING:
+            self._refusal = _STEERING[action]
+            return apsw.SQLITE_DENY
+        ours = next((name for name in (one, two) if name is not None and name.lower().startswith(_OURS)), None)
+        if ours is not None:
+            self._refusal = f"{ours} is Holdfast's own table and cannot be written"
+            return apsw.SQLITE_DENY
+        return apsw.SQLITE_OK
+
+    # ---------------------------------------------------------------- the watchdog's thread
+
+    def _watch(self) -> None:
+        if self._clock.wait(self._left, self._limit_s):
+            return
+        self._is_over = True
+        self._db.interrupt()
+        with self._mutex:
+            if not self._is_left:
+                self._is_own = True
+                with suppress(apsw.Error):
+                    if self._db.in_transaction:
+                        self._db.execute("ROLLBACK")
+                self._is_own = False

@@ -1,0 +1,158 @@
+"""One run: a store with an audit trail inside, its ledgers, and the evidence that is left when it has come to rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+from msgspec.structs import replace
+
+from holdfast import App
+from holdfast.app.task import Call
+from holdfast.ports import Query, Stats
+from holdfast.types import JobRecord, JobState
+from tests.faults import load
+from tests.faults.checker import Evidence, Sample, Transition
+from tests.faults.ledger import ClientLedger, Effect, EffectLedger
+from tests.faults.shop import open_shop
+from tests.faults.workers import Fleet, poll
+
+_PAGE = 500
+_AUDIT: Final = """
+CREATE TABLE audit (number INTEGER PRIMARY KEY, job TEXT, before TEXT, after TEXT);
+CREATE TRIGGER audit_states AFTER UPDATE OF state ON holdfast_jobs BEGIN
+    INSERT INTO audit (job, before, after) VALUES (new.id, old.state, new.state);
+END;
+"""
+
+
+class Arena:
+    """A SQLite file and everything that is known about it from outside.
+
+    With the audit, a trigger of the database itself notes every change of a job's state, whoever makes it.
+    """
+
+    def __init__(self, folder: Path, *, disk: Path | None = None, is_audited: bool = True) -> None:
+        self.folder = folder
+        self.database = (disk or folder) / "shop.db"
+        self.url = f"sqlite:///{self.database}"
+        self._effects = folder / "effects"
+        self.app: App = open_shop(self.url, self._effects)
+        self.client = ClientLedger(folder / "client")
+        self.samples: list[Sample] = []
+        self._is_audited = is_audited
+        self.app.store.capabilities  # noqa: B018 - asking opens it
+        if is_audited:
+            self.sql(_AUDIT)
+
+    def fleet(self, *, source: Path | None = None) -> Fleet:
+        """Worker processes for this store; `source` has another copy of the package."""
+        return Fleet(self.url, self._effects, self.folder, source=source)
+
+    def call(self, task: str, *args: Any, **kwargs: Any) -> Call[Any]:
+        """A job that has not been enqueued."""
+        return self.app.tasks[task].bind(*args, **kwargs)
+
+    def enqueue(self, calls: Sequence[Call[Any]], at_once: int = 100) -> list[str]:
+        """Send these, a few at once; their ids."""
+        for start in range(0, len(calls), at_once):
+            load.enqueue(self.app, self.client, calls[start : start + at_once])
+        return [call.job.id for call in calls]
+
+    # ---- looking
+
+    def effects(self) -> list[Effect]:
+        """What the handlers have done so far."""
+        return EffectLedger(self._effects).read()
+
+    def started(self, pid: int | None = None) -> int:
+        """How many runs have begun, in one process or in all."""
+        return sum(1 for one in self.effects() if one.what == "start" and pid in {None, one.pid})
+
+    def stats(self) -> Stats:
+        """The store's own counts."""
+        return self.app.bridge.run(self.app.store.stats())
+
+    def sample(self) -> None:
+        """Look whether the counts add up, while things go on."""
+        acked = len(self.client.acked)
+        counted = sum(tally.n for tally in self.stats().tallies)
+        self.samples.append(Sample(acked, counted, len(self.client.attempted)))
+
+    def unfinished(self) -> int:
+        """Jobs that have not ended."""
+        return sum(tally.n for tally in self.stats().tallies if not tally.state.is_terminal)
+
+    def get(self, ids: Sequence[str]) -> list[JobRecord]:
+        """Whole records; all must be there."""
+        records = self.app.bridge.run(self.app.store.get(ids))
+        assert None not in records
+        return [record for record in records if record is not None]
+
+    def states(self, ids: Sequence[str]) -> Counter[str]:
+        """How many of these are in each state."""
+        return Counter(record.state.value for record in self.get(ids))
+
+    def records(self) -> dict[str, JobRecord]:
+        """Every job in the store."""
+        found: dict[str, JobRecord] = {}
+        query = Query(limit=_PAGE)
+        while True:
+            page = self.app.bridge.run(self.app.store.find(query))
+            found.update((record.id, record) for record in page.items)
+            if not page.cursor:
+                return found
+            query = replace(query, cursor=page.cursor)
+
+    def sql(self, statements: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """Straight into the file, as an operator might."""
+        db = apsw.Connection(str(self.database))
+        db.set_busy_timeout(5_000)
+        try:
+            return db.execute(statements, parameters).fetchall()
+        finally:
+            db.close()
+
+    # ---- the end
+
+    def quiesce(self, within_s: float, meanwhile: Callable[[], None] = lambda: None) -> float:
+        """Wait until every job has ended; how long that took."""
+
+        def is_done() -> bool:
+            meanwhile()
+            return self.unfinished() == 0
+
+        try:
+            return poll(is_done, within_s, "all jobs end")
+        except AssertionError as error:
+            left = [record for record in self.records().values() if not record.state.is_terminal]
+            raise AssertionError(f"{error}: {len(left)} have not, such as {left[:3]}") from None
+
+    def evidence(self, fleet: Fleet | None = None) -> Evidence:
+        """Everything that the checker may ask for."""
+        tallies: Counter[str] = Counter()
+        for tally in self.stats().tallies:
+            tallies[tally.state.value] += tally.n
+        rows = self.sql("SELECT job, before, after FROM audit ORDER BY number") if self._is_audited else []
+        return Evidence(
+            attempted=list(self.client.attempted),
+            acked=list(self.client.acked),
+            effects=self.effects(),
+            jobs=self.records(),
+            transitions=[Transition(*row) for row in rows],
+            faults=list(fleet.faults) if fleet else (),
+            samples=self.samples,
+            tallies=tallies,
+        )
+
+    def close(self) -> None:
+        """Give the store back."""
+        self.app.close()
+
+
+def completed(evidence: Evidence) -> int:
+    """How many jobs have completed."""
+    return sum(1 for job in evidence.jobs.values() if job.state is JobState.COMPLETED)

@@ -1,0 +1,234 @@
+"""The checker: looks at the ledgers and at the store after a run, and says which promises were broken.
+
+Each function is one invariant and returns its violations in words; none is the only good answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+from msgspec import Struct, json
+
+from holdfast.policy.lifecycle import LIFECYCLE
+from holdfast.types import JobRecord, JobState
+from tests.faults.ledger import Effect
+
+_ENDS: Final = frozenset({JobState.COMPLETED, JobState.DEAD_LETTER, JobState.CANCELLED})
+_LEGAL: Final = frozenset(
+    (before.value, move.after.value) for move in LIFECYCLE.values() if move.after for before in move.before
+) | {("running", "running")}  # an orphan is handed to whoever judges it
+
+
+class Transition(Struct, frozen=True):
+    """A job's state before and after one write, as the database itself saw it."""
+
+    job: str
+    before: str
+    after: str
+
+
+class Fault(Struct, frozen=True):
+    """What was done to a process, and when, in monotonic time."""
+
+    kind: str
+    pid: int
+    at: float
+
+
+class Sample(Struct, frozen=True):
+    """How many jobs the store counted, between those acked before the look and those attempted after it."""
+
+    acked: int
+    counted: int
+    attempted: int
+
+
+class Limit(Struct, frozen=True):
+    """At most so many starts of a task in any window, over all workers."""
+
+    task: str
+    max_calls: int
+    window_s: float
+
+
+class Evidence(Struct, kw_only=True):
+    """Everything that is known after a run has come to rest."""
+
+    attempted: Sequence[str] = ()
+    acked: Sequence[str] = ()
+    effects: Sequence[Effect] = ()
+    jobs: Mapping[str, JobRecord] = {}
+    removed: frozenset[str] = frozenset()
+    """Deleted on purpose."""
+    transitions: Sequence[Transition] = ()
+    faults: Sequence[Fault] = ()
+    samples: Sequence[Sample] = ()
+    tallies: Mapping[str, int] = {}
+    """The store's own count by state, at the end."""
+    max_retries: Mapping[str, int] = {}
+    """By task: those whose attempts are bounded in this run."""
+    limits: Sequence[Limit] = ()
+    recovery_s: float = 3.5
+    """Lease, sweep interval and a second."""
+
+
+class Run(Struct, frozen=True):
+    """One execution of a job, by its handler's own account."""
+
+    start: Effect
+    last: Effect | None
+    """How it ended; None when it was cut off."""
+
+
+def runs_by_job(effects: Sequence[Effect]) -> dict[str, list[Run]]:
+    """The executions of each job, in the order in which they began."""
+    ends = {(one.job, one.attempt, one.pid): one for one in effects if one.what != "start"}
+    runs: dict[str, list[Run]] = defaultdict(list)
+    for one in sorted((one for one in effects if one.what == "start"), key=lambda one: one.at):
+        runs[one.job].append(Run(one, ends.get((one.job, one.attempt, one.pid))))
+    return runs
+
+
+def check(evidence: Evidence) -> list[str]:
+    """Every violation of every invariant."""
+    return [found for invariant in INVARIANTS for found in invariant(evidence)]
+
+
+def no_loss(evidence: Evidence) -> list[str]:
+    """I1: every acked job is there and has ended; nothing is there that nobody asked for, nor twice for one key."""
+    found = []
+    for one in evidence.acked:
+        if one in evidence.removed:
+            continue
+        job = evidence.jobs.get(one)
+        if job is None:
+            found.append(f"I1 lost: {one} was acked and is not in the store")
+        elif job.state not in _ENDS:
+            found.append(f"I1 unfinished: {one} was acked and is {job.state.value}")
+    found += [f"I1 unexpected: nobody enqueued {one}" for one in evidence.jobs.keys() - set(evidence.attempted)]
+    keys = Counter((job.tenant, job.task, job.idempotency_key) for job in evidence.jobs.values() if job.idempotency_key)
+    return found + [f"I1 twice: idempotency key {key} has {n} jobs" for key, n in keys.items() if n > 1]
+
+
+def one_terminal(evidence: Evidence) -> list[str]:
+    """I2: changes follow the table, so an end is final; the latest lease's result stands; a lease runs once."""
+    found = [
+        f"I2 illegal change: {one.job} went from {one.before} to {one.after}"
+        for one in evidence.transitions
+        if (one.before, one.after) not in _LEGAL
+    ]
+    for job in evidence.jobs.values():
+        if job.state is JobState.COMPLETED and job.result is not None and job.result != json.encode(job.attempt):
+            found.append(f"I2 stale result: {job.id} is at attempt {job.attempt}, its result is of {job.result!r}")
+    starts = Counter((one.job, one.attempt) for one in evidence.effects if one.what == "start")
+    return found + [f"I2 one lease ran twice: {job} attempt {n}" for (job, n), times in starts.items() if times > 1]
+
+
+def bounded_duplicates(evidence: Evidence) -> list[str]:
+    """I3: a run is followed by another only if it failed, was stopped, or its process was hit by a fault."""
+    found = []
+    for job, runs in runs_by_job(evidence.effects).items():
+        for run, following in pairwise(runs):
+            is_explained = (run.last is not None and run.last.what in {"fail", "stop"}) or any(
+                run.start.at <= fault.at <= following.start.at for fault in _faults_of(run.start, evidence)
+            )
+            if not is_explained:
+                found.append(f"I3 duplicate: {job} attempt {run.start.attempt} ran again without failure or fault")
+    return found
+
+
+def bounded_attempts(evidence: Evidence) -> list[str]:
+    """I4: no more runs than max_retries + 1, and one as a suspect; a dead letter says why."""
+    found = []
+    for job, runs in runs_by_job(evidence.effects).items():
+        limit = evidence.max_retries.get(runs[0].start.task)
+        if limit is not None and len(runs) > limit + 2:
+            found.append(f"I4 too many: {job} ran {len(runs)} times, with max_retries={limit}")
+    for record in evidence.jobs.values():
+        if record.state is JobState.DEAD_LETTER and not record.reason:
+            found.append(f"I4 no reason: dead letter {record.id} does not say why")
+    return found
+
+
+def recovery_time(evidence: Evidence) -> list[str]:
+    """I5: what a fault cut off runs again soon."""
+    return [
+        f"I5 late: {job} ran again {took_s:.2f} s after its worker was hit, not within {evidence.recovery_s:.2f} s"
+        for job, took_s in recoveries(evidence)
+        if took_s > evidence.recovery_s
+    ]
+
+
+def accounting(evidence: Evidence) -> list[str]:
+    """I6: the store's counts are those of its jobs, at every look."""
+    found = [
+        f"I6 at a look: {one.counted} counted, with {one.acked} acked before and {one.attempted} attempted after"
+        for one in evidence.samples
+        if not one.acked <= one.counted <= one.attempted
+    ]
+    states = Counter(job.state.value for job in evidence.jobs.values())
+    counted = {state: n for state, n in evidence.tallies.items() if n}
+    if evidence.tallies and counted != states:
+        found.append(f"I6 at the end: counted {counted}, there are {dict(states)}")
+    return found
+
+
+def no_false_work(evidence: Evidence) -> list[str]:
+    """I7: no limit is exceeded, over all workers together."""
+    found = []
+    for limit in evidence.limits:
+        starts = sorted(one.at for one in evidence.effects if one.what == "start" and one.task == limit.task)
+        for first, beyond in zip(starts, starts[limit.max_calls :], strict=False):
+            if beyond - first < limit.window_s:
+                found.append(
+                    f"I7 too fast: {limit.max_calls + 1} starts of {limit.task} in {beyond - first:.3f} s, not "
+                    f"{limit.window_s:g} s"
+                )
+    return found
+
+
+INVARIANTS: Final = (
+    no_loss,
+    one_terminal,
+    bounded_duplicates,
+    bounded_attempts,
+    recovery_time,
+    accounting,
+    no_false_work,
+)
+
+
+# ---------------------------------------------------------------- figures
+
+
+def recoveries(evidence: Evidence) -> Iterator[tuple[str, float]]:
+    """Each job that a fault cut off, and the seconds until it ran again."""
+    for job, runs in runs_by_job(evidence.effects).items():
+        for run, following in pairwise(runs):
+            if run.last is None or run.last.at > following.start.at:
+                hits = [one.at for one in _faults_of(run.start, evidence) if one.at >= run.start.at]
+                if hits:
+                    yield job, following.start.at - min(hits)
+
+
+def duplicates(evidence: Evidence) -> int:
+    """How many effects were done more than once: ends beyond each job's first."""
+    ends = Counter(one.job for one in evidence.effects if one.what == "end")
+    return sum(n - 1 for n in ends.values())
+
+
+def per_10k(n: int, evidence: Evidence) -> float:
+    """So many for each 10,000 jobs."""
+    return 10_000 * n / max(1, len(evidence.acked))
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that so large a share of them does not exceed; 0 where there are none."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0.0
+
+
+def _faults_of(start: Effect, evidence: Evidence) -> Iterator[Fault]:
+    return (fault for fault in evidence.faults if fault.pid in {start.pid, start.parent})

@@ -1,0 +1,142 @@
+"""The checker goes red for each broken promise: a checker that cannot fail is no evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.types import JobRecord, JobState
+from tests.faults import checker
+from tests.faults.checker import Evidence, Fault, Limit, Sample, Transition, check
+from tests.faults.ledger import ClientLedger, Effect, EffectLedger
+
+
+def record(name: str, state: JobState = JobState.COMPLETED, attempt: int = 1, **fields: object) -> JobRecord:
+    result = b"%d" % attempt if state is JobState.COMPLETED else None
+    plain = JobRecord(id=name, task="work", payload=b"{}", state=state, attempt=attempt, result=result)
+    return replace(plain, **fields)
+
+
+def good() -> Evidence:
+    """Job a ran once; b failed and was retried; c was cut off by a kill, and came back."""
+    return Evidence(
+        attempted=["a", "b", "c", "d"],
+        acked=["a", "b", "c"],
+        jobs={"a": record("a"), "b": record("b", attempt=2), "c": record("c", attempt=2)},
+        effects=[
+            Effect("a", 1, "start", "work", 10, 1, 1.0),
+            Effect("a", 1, "end", "work", 10, 1, 1.1),
+            Effect("b", 1, "start", "work", 10, 1, 1.0),
+            Effect("b", 1, "fail", "work", 10, 1, 1.1),
+            Effect("b", 2, "start", "work", 11, 1, 1.5),
+            Effect("b", 2, "end", "work", 11, 1, 1.6),
+            Effect("c", 1, "start", "work", 10, 1, 2.0),
+            Effect("c", 2, "start", "work", 30, 11, 4.0),
+            Effect("c", 2, "end", "work", 30, 11, 4.1),
+        ],
+        transitions=[
+            Transition("a", "queued", "running"),
+            Transition("a", "running", "completed"),
+            Transition("b", "running", "retrying"),
+        ],
+        faults=[Fault("kill", 10, 2.5)],
+        samples=[Sample(acked=1, counted=2, attempted=4)],
+        tallies={"completed": 3, "queued": 0},
+        max_retries={"work": 0},
+        limits=[Limit("work", 3, 0.9)],
+        recovery_s=2.0,
+    )
+
+
+def test_a_good_run_has_no_violations() -> None:
+    assert check(good()) == []
+
+
+Break = Callable[[Evidence], Evidence]
+
+
+def with_job(job: JobRecord) -> Break:
+    return lambda run: replace(run, jobs={**run.jobs, job.id: job}, tallies={})
+
+
+def with_effects(*effects: Effect) -> Break:
+    return lambda run: replace(run, effects=[*run.effects, *effects])
+
+
+BROKEN: list[tuple[str, Break]] = [
+    ("I1 lost", lambda run: replace(run, acked=[*run.acked, "d"])),
+    ("I1 unfinished", with_job(record("a", JobState.RUNNING))),
+    ("I1 unexpected", with_job(record("x"))),
+    (
+        "I1 twice",
+        lambda run: with_job(record("d", idempotency_key="k"))(with_job(record("a", idempotency_key="k"))(run)),
+    ),
+    ("I2 illegal change", lambda run: replace(run, transitions=[Transition("a", "completed", "completed")])),
+    ("I2 illegal change", lambda run: replace(run, transitions=[Transition("a", "dead_letter", "running")])),
+    ("I2 stale result", with_job(record("c", attempt=2, result=b"1"))),
+    ("I2 one lease ran twice", with_effects(Effect("a", 1, "start", "work", 10, 1, 2.2))),
+    ("I3 duplicate", with_effects(Effect("a", 2, "start", "work", 11, 1, 1.2))),
+    ("I3 duplicate", lambda run: replace(run, faults=[])),
+    ("I3 duplicate", lambda run: replace(run, faults=[Fault("kill", 99, 2.5)])),
+    ("I3 duplicate", lambda run: replace(run, faults=[Fault("kill", 10, 1.9)])),
+    (
+        "I4 too many",
+        with_effects(
+            Effect("c", 3, "start", "work", 11, 1, 5.0),
+            Effect("c", 3, "fail", "work", 11, 1, 5.0),
+            Effect("c", 4, "start", "work", 11, 1, 6.0),
+        ),
+    ),
+    ("I4 no reason", with_job(record("a", JobState.DEAD_LETTER))),
+    ("I5 late", lambda run: replace(run, recovery_s=1.4)),
+    ("I6 at a look", lambda run: replace(run, samples=[Sample(acked=3, counted=2, attempted=4)])),
+    ("I6 at a look", lambda run: replace(run, samples=[Sample(acked=3, counted=5, attempted=4)])),
+    ("I6 at the end", lambda run: replace(run, tallies={"completed": 2, "running": 1})),
+    ("I7 too fast", lambda run: replace(run, limits=[Limit("work", 3, 1.1)])),
+]
+
+
+@pytest.mark.parametrize(("red", "breaks"), BROKEN)
+def test_each_broken_promise_is_named(red: str, breaks: Break) -> None:
+    found = check(breaks(good()))
+
+    assert any(one.startswith(red) for one in found), found
+
+
+def test_a_job_that_was_removed_on_purpose_is_not_lost() -> None:
+    assert check(replace(good(), acked=["a", "b", "c", "d"], removed=frozenset({"d"}))) == []
+
+
+def test_recoveries_are_measured_from_the_fault_to_the_next_start() -> None:
+    assert list(checker.recoveries(good())) == [("c", 1.5)]
+
+
+def test_duplicates_are_ends_beyond_the_first() -> None:
+    twice = with_effects(Effect("a", 2, "end", "work", 11, 1, 9.0))(good())
+
+    assert (checker.duplicates(good()), checker.duplicates(twice)) == (0, 1)
+
+
+def test_quantiles() -> None:
+    assert (checker.quantile([], 0.5), checker.quantile([3.0, 1.0, 2.0], 0.5)) == (0.0, 2.0)
+    assert checker.quantile([1.0, 2.0], 0.99) == 2.0
+
+
+def test_ledgers_read_back_what_was_written(tmp_path: Path) -> None:
+    effects = EffectLedger(tmp_path / "effects")
+    effects.write("a", 1, "start", "work")
+    with (tmp_path / "effects").open("a") as file:
+        file.write("\nb 1 sta")  # torn by a kill
+    effects.write("a", 1, "end", "work")
+
+    assert [(one.job, one.what) for one in effects.read()] == [("a", "start"), ("a", "end")]
+
+    client = ClientLedger(tmp_path / "client")
+    client.attempt(["a", "b"])
+    client.ack(["a"])
+    again = ClientLedger(tmp_path / "client")
+
+    assert (again.attempted, again.acked) == (["a", "b"], ["a"])

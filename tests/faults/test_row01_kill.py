@@ -1,0 +1,58 @@
+"""Row 1: workers are killed at random under load. Nothing is lost, and what they held runs again soon."""
+
+from __future__ import annotations
+
+from tests.faults import checker
+from tests.faults.arena import Arena
+from tests.faults.conftest import Report
+from tests.faults.load import Dice, mixed_calls
+from tests.faults.workers import CLOCK, Fleet, poll
+
+WORKERS = 4
+
+
+def test_killed_workers_lose_nothing_and_repeat_only_what_they_held(
+    arena: Arena, is_full: bool, report: Report
+) -> None:
+    dice = Dice()
+    jobs, kills = (10_000, 120) if is_full else (800, 5)
+    calls = mixed_calls(arena.app, jobs, dice, seconds=0.15)
+    a_share = len(calls) // kills
+    with arena.fleet() as fleet:
+        pids = [fleet.start() for _ in range(WORKERS)]
+        poll(lambda: len(arena.stats().workers) == WORKERS, 20, "all workers register")
+        for n in range(kills):
+            arena.enqueue(calls[n * a_share : (n + 1) * a_share if n < kills - 1 else None])
+            CLOCK.sleep(0.5)
+            arena.sample()
+            victim = pids.pop(dice.below(len(pids)))
+            _wait_until_busy(arena, fleet, victim)
+            fleet.kill(victim)
+            pids.append(fleet.start())
+        drained_s = arena.quiesce(120 if is_full else 30)
+        fleet.stop()
+        evidence = arena.evidence(fleet)
+    assert checker.check(evidence) == []
+
+    took = [took_s for _, took_s in checker.recoveries(evidence)]
+    assert took, "no kill hit a running job: this run shows nothing"
+    report(
+        f"row 1  SIGKILL: {jobs:,} jobs, {kills} kills, lost 0, effects twice {checker.duplicates(evidence)} "
+        f"({checker.per_10k(checker.duplicates(evidence), evidence):.1f} in 10,000), {len(took)} jobs cut off, running "
+        f"again after p50 {checker.quantile(took, 0.5):.2f} s, p99 {checker.quantile(took, 0.99):.2f} s, max "
+        f"{max(took):.2f} s; drained {drained_s:.1f} s after the last kill; seed {dice.seed}"
+    )
+
+
+def _wait_until_busy(arena: Arena, fleet: Fleet, pid: int) -> None:
+    """Until it runs something, or for as long as a slow start may take."""
+    ends = {"end", "fail", "stop"}
+
+    def is_busy() -> bool:
+        own = [one for one in arena.effects() if one.pid == pid]
+        return sum(one.what == "start" for one in own) > sum(one.what in ends for one in own)
+
+    try:
+        poll(is_busy, 2, "the victim runs a job")
+    except AssertionError:
+        assert pid in fleet.running, f"worker {pid} ended by itself: {fleet.log(pid)}"

@@ -1,0 +1,137 @@
+"""Real worker processes: started, killed, paused and stopped by their process ids, with a list of what was done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.clock import SystemClock
+from holdfast.runtime.runner import Room
+from holdfast.runtime.worker import WorkerSettings
+from tests.faults.checker import Fault
+from tests.faults.shop import EFFECTS, TARGET
+
+ROOT: Final = Path(__file__).parents[2]
+CLOCK: Final = SystemClock()
+LEASE_S: Final = 2.0
+SWEEP_S: Final = 0.5
+SETTINGS: Final = WorkerSettings(
+    room=Room(concurrency=8, threads=4, isolates=2), lease_s=LEASE_S, heartbeat_s=0.5, sweep_s=SWEEP_S, grace_s=10.0
+)
+"""Times scaled down: what takes minutes in production takes seconds here."""
+
+_GONE_WITHIN_S = 20.0
+
+
+def poll(condition: Callable[[], bool], within_s: float, what: str) -> float:
+    """Wait until it holds and say how long that took; fail when it does not in time."""
+    began_s = CLOCK.monotonic()
+    while not condition():
+        if CLOCK.monotonic() - began_s > within_s:
+            raise AssertionError(f"not within {within_s:g} s: {what}")
+        CLOCK.sleep(0.02)
+    return CLOCK.monotonic() - began_s
+
+
+class Fleet:
+    """Worker processes on one store. Leaving the block ends all that are left."""
+
+    def __init__(self, url: str, effects: Path, folder: Path, *, source: Path | None = None) -> None:
+        self._folder = folder
+        path = f"{source}{os.pathsep}{ROOT}" if source else str(ROOT)
+        self._env = {**os.environ, "HOLDFAST_URL": url, EFFECTS: str(effects), "PYTHONPATH": path}
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._logs: dict[int, Path] = {}
+        self.faults: list[Fault] = []
+
+    # ---- starting
+
+    def start(self, settings: WorkerSettings = SETTINGS) -> int:
+        """Another worker process; its id."""
+        return self.run("holdfast.runtime.process", TARGET, msgspec.json.encode(settings).decode())
+
+    def supervise(self, count: int, settings: WorkerSettings = SETTINGS) -> int:
+        """A supervisor with so many worker processes; its id."""
+        return self.run("tests.faults.supervise", msgspec.json.encode(settings).decode(), str(count))
+
+    def run(self, module: str, *arguments: str, prefix: tuple[str, ...] = (), env: Mapping[str, str] = {}) -> int:
+        """Start a module as a program, its output in a log of its own; its id."""
+        log = self._folder / f"{module.rpartition('.')[2]}-{len(self._logs)}.log"
+        command = [*prefix, sys.executable, "-m", module, *arguments]
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                command, cwd=ROOT, env={**self._env, **env}, stdout=file, stderr=subprocess.STDOUT
+            )
+        self._processes[process.pid] = process
+        self._logs[process.pid] = log
+        return process.pid
+
+    # ---- faults
+
+    def kill(self, pid: int) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self._fault("kill", pid, signal.SIGKILL)
+        self.wait(pid)
+
+    def pause(self, pid: int) -> None:
+        """SIGSTOP."""
+        self._fault("pause", pid, signal.SIGSTOP)
+
+    def resume(self, pid: int) -> None:
+        """SIGCONT."""
+        os.kill(pid, signal.SIGCONT)
+
+    def cut(self, pid: int, number: int) -> None:
+        """A signal that ends it before its jobs have ended."""
+        self._fault(signal.Signals(number).name, pid, number)
+
+    def send(self, pid: int, number: int) -> None:
+        """A signal that is no fault: it may explain nothing."""
+        os.kill(pid, number)
+
+    def _fault(self, kind: str, pid: int, number: int) -> None:
+        self.faults.append(Fault(kind, pid, CLOCK.monotonic()))
+        os.kill(pid, number)
+
+    # ---- looking
+
+    @property
+    def running(self) -> list[int]:
+        """The processes that have not ended."""
+        return [pid for pid, process in self._processes.items() if process.poll() is None]
+
+    def wait(self, pid: int, within_s: float = _GONE_WITHIN_S) -> int:
+        """Its exit code, once it has ended; a signal's number is negative."""
+        return self._processes[pid].wait(within_s)
+
+    def log(self, pid: int | None = None) -> str:
+        """What a process has printed, or all of them."""
+        paths = self._logs.values() if pid is None else [self._logs[pid]]
+        return "\n".join(path.read_text(errors="replace") for path in paths)
+
+    # ---- the end
+
+    def stop(self) -> None:
+        """Ask all to drain, and wait for them."""
+        pids = self.running
+        for pid in pids:
+            self.send(pid, signal.SIGTERM)
+        for pid in pids:
+            self.wait(pid)
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for pid in self.running:
+            self._processes[pid].send_signal(signal.SIGCONT)
+            self._processes[pid].terminate() if "supervise" in self._logs[pid].name else self._processes[pid].kill()
+        for process in self._processes.values():
+            process.wait(_GONE_WITHIN_S)
