@@ -46,6 +46,26 @@ def fsync_times_us(folder: Path, writes: int = 100) -> list[float]:
     return times
 
 
+def busy_share(seconds: float = 1.0) -> float:
+    """The part of all processors that was in use while this process slept; 0 where /proc is not."""
+    before = _ticks()
+    time.sleep(seconds)
+    busy, total = (now - then for now, then in zip(_ticks(), before, strict=True))
+    return busy / total if total else 0.0
+
+
+def _ticks() -> tuple[int, int]:
+    """Ticks of the processors since the boot: in use, and all."""
+    try:
+        user, nice, system, idle, waiting, *rest = map(
+            int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+        )
+    except OSError:
+        return 0, 0
+    busy = user + nice + system + sum(rest[:3])
+    return busy, busy + idle + waiting
+
+
 def filesystem(folder: Path) -> tuple[str, str]:
     """The type and the mount point of the file system that a folder is on; unknown where /proc is not."""
     try:

@@ -48,10 +48,10 @@ def main() -> None:
 @main.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of the story.")
 def demo(as_json: bool) -> None:
-    """A guarded call through the troubles of a real local service, told step by step.
+    """A shop through an outage, a killed worker and a bug, told live: nothing is lost.
 
-    Takes a few seconds, needs nothing but this machine, and exits by itself: 0 when every promise was kept, 1 when
-    one was not.
+    Takes less than a minute, needs nothing but this machine, and exits by itself: 0 when every promise was kept, 1
+    when one was not.
 
     \b
     Example:
@@ -83,6 +83,11 @@ def _story_teller() -> Tell:
     indents = {"event": "    ", "result": "  "}
 
     def tell(kind: str, line: str) -> None:
-        console.print(indents.get(kind, "") + line, style=styles[kind], markup=False)
+        if kind != "status":
+            console.print(indents.get(kind, "") + line, style=styles[kind], markup=False)
+        elif console.is_terminal:
+            console.print(
+                f"    {line}"[: console.width - 1].ljust(console.width - 1), style="dim", markup=False, end="\r"
+            )
 
     return tell

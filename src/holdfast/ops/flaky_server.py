@@ -19,6 +19,13 @@ class Mood(Enum):
     DOWN = "down: 503"
 
 
+class _QuietServer(ThreadingHTTPServer):
+    request_queue_size = 128
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that was killed in the middle of its request is part of the story."""
+
+
 class FlakyServer:
     """The service, on a free port, until the block is left."""
 
@@ -32,7 +39,7 @@ class FlakyServer:
         self.failures = 0
         self.seen: Counter[int] = Counter()
         """By order: how many requests were answered with 200, or failed though it was well."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = _QuietServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 

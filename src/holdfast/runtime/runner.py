@@ -131,9 +131,13 @@ class Runner:
         caps: dict[str, int] = {}
         for name, spec in self._specs.items():
             if spec.is_isolated:
-                caps[f"task:{name}"] = max(0, isolated_room)
-            elif not spec.is_async and sync_room < wanted:
-                caps[f"task:{name}"] = max(0, sync_room)
+                room = isolated_room
+            elif spec.rates:  # a limit's permit is dated at the start of the run, so there must be a place for it now
+                room = self.room.concurrency - self._running_async if spec.is_async else threads - self._sync_held
+            else:
+                room = wanted if spec.is_async else sync_room
+            if room < wanted:
+                caps[f"task:{name}"] = max(0, room)
         return caps
 
     def is_overdue(self, at_s: float) -> bool:
@@ -212,6 +216,14 @@ class Runner:
             self._settle(delivery, spec, Park(hold.delay_s, hold.why), None)
             self.counts.add(self.now(), spec.name, "parked")
 
+    def _hold_back(self, run: Run) -> None:
+        """Its breaker has opened since it was claimed."""
+        self._forget(run)
+        breaker = run.go.breaker or ""
+        wait_s = self._guards.opens_in_s(breaker, self.now())
+        self._guards.release(run.go)
+        self._hold(run.delivery, run.spec, Hold(wait_s or 0.0, f"breaker {breaker} is open", is_breaker=True))
+
     def _settle_unknown(self, delivery: Delivery) -> None:
         failure = classify(UnknownTask(f"no task named {delivery.task!r} is registered in this worker"))
         verdict = judge(UNKNOWN_TASK_RETRY, failure, delivery.retries, 0.0, self._rng)
@@ -251,9 +263,13 @@ class Runner:
     async def _run_async(self, run: Run) -> None:
         spec, delivery = run.spec, run.delivery
         run.is_entered = True
-        self._mark_begun(run)
         value: Any = None
         error: BaseException | None = None
+        if not self._guards.is_good(run.go):
+            self._leave_async()
+            self._hold_back(run)
+            return
+        self._mark_begun(run)
         try:
             args, kwargs = spec.arguments.decode(delivery.payload)
             if spec.takes_context:
@@ -302,6 +318,8 @@ class Runner:
     # ---- sync jobs, on threads
 
     def _run_sync(self, run: Run) -> None:
+        if not self._guards.is_good(run.go):
+            return
         self._mark_begun(run)
         spec, delivery = run.spec, run.delivery
         try:
@@ -315,7 +333,10 @@ class Runner:
     def _collect(self, runs: list[Run]) -> None:
         self._sync_held -= len(runs)
         for run in runs:
-            self._finish(run, run.value, run.error)
+            if run.began_s:
+                self._finish(run, run.value, run.error)
+            else:
+                self._hold_back(run)
 
     # ---- isolated jobs, in processes of their own
 

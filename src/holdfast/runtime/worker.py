@@ -241,9 +241,7 @@ class Worker:
         self._stalled_s += self._settings.beat_s
         frame = sys._current_frames().get(self._loop_thread)
         where = "".join(traceback.format_stack(frame)[-3:]) if frame else ""
-        _logger.error(
-            "the event loop is blocked for %g s now; async jobs must not block:\n%s", self._stalled_s, where
-        )
+        _logger.error("the event loop is blocked for %g s now; async jobs must not block:\n%s", self._stalled_s, where)
         if self._is_replaceable and self.runner.is_overdue(self._clock.monotonic() - _OVERDUE_S):
             # All that is held comes back as suspects, each to be run by itself: the one to blame is found there.
             _logger.critical("a job that cannot be stopped blocks this process, which is replaced")

@@ -16,9 +16,10 @@ from holdfast.errors import Invalid, Transient
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Claim, Delivery, Exchange, Settlement, WorkerRecord
 from holdfast.runtime.context import JobContext
+from holdfast.runtime.guards.breaker import CircuitBreaker
 from holdfast.runtime.runner import Room, Runner
 from holdfast.runtime.worker import shared_guards
-from holdfast.types import Change, Discard, FailureType, NewJob, Snooze
+from holdfast.types import BreakerMode, Change, Discard, FailureType, NewJob, Snooze
 
 RETRY = RetryPolicy(max_retries=3, initial_delay=2.0, multiplier=2.0, jitter=False)
 WORKER = "a worker"
@@ -334,6 +335,23 @@ async def test_a_thread_beyond_its_time_limit_is_given_up_where_the_process_stay
     await until(lambda: harness.runner._sync_held == 0)
     assert harness.runner.settlements == [one]
     assert harness.runner.counts.totals == {"failed": 1, f"failed:{one.attempt.failure_type}": 1}
+    await harness.close()
+
+
+async def test_a_thread_beyond_its_time_limit_counts_against_the_breaker(app: App) -> None:
+    go = threading.Event()
+
+    @app.task(timeout=0.02, retry=RETRY, breaker=CircuitBreaker("b", failure_threshold=1))
+    def stuck() -> None:
+        go.wait(5)
+
+    harness = Harness(app)
+    await harness.start(job_of(stuck))
+    await harness.settled(1)
+    assert harness.runner._guards.state_of("b", harness.runner.now()) is BreakerMode.OPEN
+    go.set()
+    await until(lambda: harness.runner._sync_held == 0)
+    assert harness.runner._guards.state_of("b", harness.runner.now()) is BreakerMode.OPEN
     await harness.close()
 
 

@@ -6,6 +6,7 @@ import click
 
 from holdfast.app import App
 from holdfast.clock import SystemClock
+from holdfast.errors import StoreError
 from holdfast.ops.checks import Check, Patient, machine_checks, store_checks, task_checks
 from holdfast.ops.commands.lazy import FAILED, Failed
 from holdfast.ops.commands.output import echo_json
@@ -56,6 +57,8 @@ def _checks(url: str | None, target: str | None) -> list[Check]:
                 checks.append(task_checks(patient, loaded.specs))
     except Failed as error:
         checks.append(Check("store", False, error.message, "a worker or `holdfast enqueue` makes it"))
+    except StoreError as error:
+        checks.append(Check("store", False, str(error), "the line says what would help"))
     return checks
 
 

@@ -64,7 +64,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], title: str = "
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, title=Text(title) if title else None, title_justify="left")
+    made = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, title=Text(title) if title else None, title_justify="left"
+    )
     for name in columns:
         made.add_column(
             Text(name.rstrip("#*")),

@@ -127,6 +127,17 @@ class SharedGuards:
         permit = self._registry.breaker(breaker).free_permit()
         return None if permit is None else Go(breaker, permit, earns=earns, at=now)
 
+    def is_good(self, go: Go) -> bool:
+        """Whether a run may still begin: not when its breaker has opened since. From any thread."""
+        permit = go.permit
+        if go.breaker is None or permit is None or permit.trial is not None:
+            return True
+        return self._registry.breaker(go.breaker).view.state.period == permit.period
+
+    def opens_in_s(self, breaker: str, now: float) -> float | None:
+        """Seconds until this breaker lets runs begin; None where it does now, or where nobody knows."""
+        return self._registry.breaker(breaker).opens_in_s(now)
+
     def ask(self, requests: Sequence[Request], now: float) -> Round:
         """Ask for permits, in this order. Without changes to send, the answers are there already."""
         self._look_at_clock(now)

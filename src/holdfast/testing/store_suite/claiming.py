@@ -147,6 +147,13 @@ class ClaimSuite:
         await settle(store, second, Change.COMPLETE)
         assert await claim(store, limit=2, token=token) == [], "the token was used: it claims nothing more"
 
+    async def test_a_claim_that_is_sent_again_after_a_later_one_answers_the_same(self, store: Store) -> None:
+        await enqueue(store, *(new_job() for _ in range(4)))
+        token = new_token()
+        first = await claim(store, limit=1, token=token)
+        await claim(store, limit=1)
+        assert await claim(store, limit=1, token=token) == first
+
     async def test_racing_workers_share_the_jobs_out_without_a_double(self, store: Store) -> None:
         ids = await enqueue(store, *(new_job() for _ in range(60)))
         for n in range(6):

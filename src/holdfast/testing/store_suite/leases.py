@@ -103,6 +103,11 @@ class HeartbeatSuite:
         assert await beat(store, "w1") is False
         assert list((await store.stats()).workers) == []
 
+    async def test_a_stranger_may_take_leave(self, store: Store) -> None:
+        await beat(store, "w9", lease_s=0)
+        assert await beat(store, "w9") is False
+        assert list((await store.stats()).workers) == []
+
     async def test_leave_may_be_taken_twice(self, store: Store) -> None:
         await start(store)
         await beat(store, "w1", lease_s=0)

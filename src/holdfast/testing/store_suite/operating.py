@@ -108,10 +108,10 @@ class ReplaySuite:
         delivery = await start(store)
         await settle(store, delivery, Change.RETRY, attempt=failed_attempt(delivery), elapsed_s=50)
         (delivery,) = await claim(store)
-        await bury(store, delivery)
+        await settle(store, delivery, Change.BURY, attempt=failed_attempt(delivery), elapsed_s=60, reason="hopeless")
         await change(store, Change.REPLAY, delivery.id)
         record = await record_of(store, delivery.id)
-        assert (record.state, record.replays, record.ended_at) == (JobState.QUEUED, 1, None)
+        assert (record.state, record.replays, record.ended_at, record.reason) == (JobState.QUEUED, 1, None, "")
         (again,) = await claim(store)
         assert (again.id, again.attempt, again.retries, again.elapsed_s) == (delivery.id, 3, 0, 0.0)
 

@@ -17,6 +17,7 @@ from holdfast.testing.store_suite.steps import (
     claim,
     claimed_ids,
     enqueue,
+    found_ids,
     new_job,
     orphan,
     reclaim,
@@ -202,6 +203,18 @@ class ReclaimSuite:
         delivery = await orphan(store, advance)
         await change(store, Change.CANCEL, delivery.id)
         assert await reclaim(store) == []
+
+    async def test_an_orphan_that_is_cancelled_before_anybody_judged_it_is_nobodys(
+        self, store: Store, advance: Advance
+    ) -> None:
+        await enqueue(store, new_job(), new_job())
+        await claim(store)
+        advance(LEASE_S + 30)
+        (judged,) = await reclaim(store, limit=1)
+        (other,) = [job_id for job_id in await found_ids(store) if job_id != judged.id]
+        assert (await change(store, Change.CANCEL, other))[0].is_done
+        assert await reclaim(store) == []
+        assert await state_of(store, other) is JobState.CANCELLED
 
     async def test_a_reclaimed_job_that_is_cancelled_is_told_to_the_reclaimer(
         self, store: Store, advance: Advance

@@ -118,6 +118,13 @@ class SettleSuite:
         assert again.elapsed_s == 12.5
         assert again.created_at == delivery.created_at
 
+    async def test_a_job_that_goes_back_unrun_still_says_when_it_ran_last(self, store: Store) -> None:
+        delivery = await start(store)
+        await settle(store, delivery, Change.RETRY, started_at=delivery.claimed_at)
+        (again,) = await claim(store)
+        await settle(store, again, Change.RELEASE)
+        assert (await record_of(store, delivery.id)).started_at == pytest.approx(delivery.claimed_at)
+
     async def test_a_parked_job_says_why(self, store: Store) -> None:
         delivery = await start(store)
         await settle(store, delivery, Change.PARK, reason="breaker open")
