@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from holdfast.errors import ConfigError
@@ -12,7 +13,7 @@ from holdfast.ports import Clock, Store
 DEFAULT_URL = "sqlite:///holdfast.db"
 _EXAMPLES = "sqlite:///shop.db (a file in the current folder), sqlite:////var/lib/shop.db, memory://"
 _LATER = {"postgres", "postgresql", "redis", "rediss"}
-_SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL", "extra": "EXTRA"}
+_SYNCHRONOUS: dict[str, Literal["FULL", "NORMAL", "EXTRA"]] = {"full": "FULL", "normal": "NORMAL", "extra": "EXTRA"}
 
 
 def url_or_default(url: str | None) -> str:
@@ -44,7 +45,7 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
     raise ConfigError(f"url={_without_password(url)!r}: must be one such as {_EXAMPLES}")
 
 
-def _sqlite_parts(url: str) -> tuple[Path, str]:
+def _sqlite_parts(url: str) -> tuple[Path, Literal["FULL", "NORMAL", "EXTRA"]]:
     """The absolute path and the synchronous setting of a sqlite URL."""
     parts = urlsplit(url)
     if parts.netloc or not parts.path.startswith("/"):

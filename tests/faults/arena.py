@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -113,6 +114,17 @@ class Arena:
         db.set_busy_timeout(5_000)
         try:
             return db.execute(statements, parameters).fetchall()
+        finally:
+            db.close()
+
+    @contextmanager
+    def write_lock(self) -> Iterator[None]:
+        """Nobody else can write to the store meanwhile."""
+        db = apsw.Connection(str(self.database))
+        db.set_busy_timeout(5_000)
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            yield
         finally:
             db.close()
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from holdfast.runtime.runner import Room
 from tests.faults import checker
 from tests.faults.arena import Arena
 from tests.faults.conftest import Report
 from tests.faults.load import Dice, mixed_calls
-from tests.faults.workers import CLOCK, Fleet, poll
+from tests.faults.workers import CLOCK, SETTINGS, Fleet, poll
 
 WORKERS = 4
+CALM = replace(SETTINGS, room=Room(concurrency=4, threads=2, isolates=2))
 
 
 def test_killed_workers_lose_nothing_and_repeat_only_what_they_held(
     arena: Arena, is_full: bool, report: Report
 ) -> None:
     dice = Dice()
-    jobs, kills = (10_000, 120) if is_full else (800, 5)
-    calls = mixed_calls(arena.app, jobs, dice, seconds=0.15)
+    jobs, kills = (10_000, 120) if is_full else (300, 4)
+    calls = mixed_calls(arena.app, jobs, dice, seconds=0.1)
     a_share = len(calls) // kills
     with arena.fleet() as fleet:
-        pids = [fleet.start() for _ in range(WORKERS)]
+        pids = [fleet.start(CALM) for _ in range(WORKERS)]
         poll(lambda: len(arena.stats().workers) == WORKERS, 20, "all workers register")
         for n in range(kills):
             arena.enqueue(calls[n * a_share : (n + 1) * a_share if n < kills - 1 else None])
@@ -28,7 +32,7 @@ def test_killed_workers_lose_nothing_and_repeat_only_what_they_held(
             victim = pids.pop(dice.below(len(pids)))
             _wait_until_busy(arena, fleet, victim)
             fleet.kill(victim)
-            pids.append(fleet.start())
+            pids.append(fleet.start(CALM))
         drained_s = arena.quiesce(120 if is_full else 30)
         fleet.stop()
         evidence = arena.evidence(fleet)

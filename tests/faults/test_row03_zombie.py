@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 import holdfast
@@ -18,23 +19,33 @@ from tests.faults.conftest import Report
 from tests.faults.workers import CLOCK, SETTINGS, Fleet, poll
 
 LEASE_S = 1.0
-QUICK = replace(SETTINGS, room=Room(concurrency=16, threads=2, isolates=4), lease_s=LEASE_S, heartbeat_s=0.25)
+JOBS = 2
+_FIRST_S = 2.5
+QUICK = replace(SETTINGS, room=Room(concurrency=8, threads=2, isolates=2), lease_s=LEASE_S, heartbeat_s=0.25)
 FENCE = re.compile(r"\n *AND state = 'running' AND token = .*")
 
 
-def pause_past_the_lease(arena: Arena, fleet: Fleet) -> Evidence:
-    """One worker is stopped for three leases in the middle of its jobs, while another takes them over.
+def pause_past_the_lease(arena: Arena, fleet: Fleet, again_s: float) -> Evidence:
+    """A worker is stopped for three leases with a settlement on its way, while another takes its jobs over.
 
-    Some jobs are completed by the other when the first comes back, some still run there.
+    The write lock is held from outside while its jobs end, so that the settlement waits in front of the store: it is
+    the first thing to happen when the worker goes on, before that can notice that its lease is over. The jobs' second
+    run lasts `again_s`: it is over by then, or still goes on.
     """
-    arena.enqueue([*(arena.call("once", 0.8) for _ in range(8)), *(arena.call("once", 0.8, 2.5) for _ in range(2))])
+    arena.enqueue([arena.call("once", _FIRST_S, again_s) for _ in range(JOBS)])
     zombie = fleet.start(QUICK)
-    poll(lambda: arena.started(zombie) == 10, 20, "the first worker has begun all jobs")
-    fleet.pause(zombie)
-    paused_s = CLOCK.monotonic()
+    poll(lambda: arena.started(zombie) == JOBS, 20, "the first worker has begun all jobs")
     fleet.start(QUICK)
-    poll(lambda: arena.started() == 20, 20, "the other worker has begun all jobs again")
-    poll(lambda: arena.unfinished() <= 2, 20, "the other worker has completed the short ones")
+    poll(lambda: len(arena.stats().workers) == 2, 20, "the other worker is there")
+    CLOCK.sleep(min(one.at for one in arena.effects()) + _FIRST_S - 0.2 - CLOCK.monotonic())
+    with arena.write_lock():
+        poll(lambda: sum(one.what == "end" for one in arena.effects()) == JOBS, 20, "the first run of each job ends")
+        CLOCK.sleep(0.05)
+        fleet.pause(zombie)
+        paused_s = CLOCK.monotonic()
+    poll(lambda: arena.started() == 2 * JOBS, 20, "the other worker has begun all jobs again")
+    if again_s == 0:
+        poll(lambda: arena.unfinished() == 0, 20, "the other worker has completed them")
     CLOCK.sleep(max(0.0, paused_s + 3 * LEASE_S - CLOCK.monotonic()))
     fleet.resume(zombie)
     assert fleet.wait(zombie) == Exit.REPLACE
@@ -43,17 +54,19 @@ def pause_past_the_lease(arena: Arena, fleet: Fleet) -> Evidence:
     return arena.evidence(fleet)
 
 
-def test_a_worker_that_was_paused_past_its_lease_changes_nothing(arena: Arena, report: Report) -> None:
+@pytest.mark.parametrize("again_s", [0.0, 2.0], ids=["completed elsewhere", "running elsewhere"])
+def test_a_worker_that_was_paused_past_its_lease_changes_nothing(arena: Arena, again_s: float, report: Report) -> None:
     with arena.fleet() as fleet:
-        evidence = pause_past_the_lease(arena, fleet)
+        evidence = pause_past_the_lease(arena, fleet, again_s)
         rejected = sum(int(n) for n in re.findall(r"(\d+) settlements came too late", fleet.log()))
 
     assert checker.check(evidence) == []
-    assert {job.attempt for job in evidence.jobs.values()} == {2}
-    report(f"row 3  SIGSTOP for 3 leases: late settlements rejected {rejected}, accepted 0; effects twice at most once")
+    assert rejected > 0, "no late settlement reached the store: this run shows nothing"
+    assert checker.duplicates(evidence) <= JOBS
+    report(f"row 3  SIGSTOP for 3 leases: late settlements rejected {rejected}, accepted 0")
 
 
-def test_the_checker_goes_red_without_the_fence(tmp_path: Path) -> None:
+def test_the_checker_goes_red_without_the_fence(arena: Arena, tmp_path: Path) -> None:
     source = tmp_path / "source"
     shutil.copytree(Path(holdfast.__file__).parent, source / "holdfast", ignore=shutil.ignore_patterns("__pycache__"))
     shipped = source / "holdfast" / "stores" / "sqlite" / "settle.sql"
@@ -61,14 +74,7 @@ def test_the_checker_goes_red_without_the_fence(tmp_path: Path) -> None:
     assert cut == 2, f"{cut} fences in {shipped}"
     shipped.write_text(text)
 
-    found: list[str] = []
-    for n in range(3):  # a late settlement is a race against the worker's own heartbeat, which stops its work
-        folder = tmp_path / str(n)
-        folder.mkdir()
-        arena = Arena(folder)
-        with arena.fleet(source=source) as fleet:
-            found = checker.one_terminal(pause_past_the_lease(arena, fleet))
-        arena.close()
-        if found:
-            break
-    assert any(one.startswith("I2") for one in found), "no late settlement reached the store in three rounds"
+    with arena.fleet(source=source) as fleet:
+        found = checker.one_terminal(pause_past_the_lease(arena, fleet, 0.0))
+    assert any(one.startswith("I2 illegal change") for one in found)
+    assert any(one.startswith("I2 stale result") for one in found)

@@ -40,6 +40,10 @@ def poll(condition: Callable[[], bool], within_s: float, what: str) -> float:
     return CLOCK.monotonic() - began_s
 
 
+def _is_stopped(stat: Path) -> bool:
+    return stat.read_text().rpartition(")")[2].split()[0] == "T"
+
+
 class Fleet:
     """Worker processes on one store. Leaving the block ends all that are left."""
 
@@ -81,8 +85,10 @@ class Fleet:
         self.wait(pid)
 
     def pause(self, pid: int) -> None:
-        """SIGSTOP."""
+        """SIGSTOP, and wait until every thread stands still: until then one of them may go on."""
         self._fault("pause", pid, signal.SIGSTOP)
+        threads = Path(f"/proc/{pid}/task")
+        poll(lambda: all(_is_stopped(one / "stat") for one in threads.iterdir()), 5, f"process {pid} stands still")
 
     def resume(self, pid: int) -> None:
         """SIGCONT."""

@@ -19,17 +19,27 @@ import pytest
 import holdfast
 import holdfast.testing
 from holdfast import (
+    App,
     Backoff,
     BreakerConfig,
     Bulkhead,
     CircuitBreaker,
     CircuitBreakers,
+    HoldfastError,
+    Job,
+    JobContext,
+    JobState,
     Policy,
     RateLimiter,
     RetryBudget,
     RetryPolicy,
+    Task,
+    errors,
     retry,
 )
+from holdfast.app import RunResult
+from holdfast.app.operators import BreakerDesk, DeadLetterDesk, JobDesk, QueueDesk, QueueView, ScheduleDesk
+from holdfast.app.stats import AppStats
 from holdfast.clock import SystemClock
 from holdfast.ops.cli import main
 from holdfast.policy.known_codes import (
@@ -44,8 +54,19 @@ from holdfast.policy.known_codes import (
     meaning_of_status,
 )
 from holdfast.policy.known_errors import BY_CLASS, BY_NAME, LAST_RESORT
+from holdfast.policy.lifecycle import LIFECYCLE
+from holdfast.ports import Capabilities, Page, Store, WorkerRecord
+from holdfast.runtime.export import Imported
 from holdfast.runtime.guards.retry import RetrySettings
+from holdfast.runtime.inbox import Filters, LetterStats
+from holdfast.runtime.process import CANNOT_START
+from holdfast.runtime.replays import Preview
+from holdfast.runtime.runner import Room
+from holdfast.runtime.schedules import ScheduleStatus
+from holdfast.runtime.shared.by_hand import BreakerView
+from holdfast.runtime.worker import Exit, WorkerSettings
 from holdfast.testing import ManualClock
+from holdfast.types import Attempt, GiveUp, Group, JobRecord
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -53,6 +74,10 @@ README = ROOT / "README.md"
 POLICIES = DOCS / "reference" / "policies.md"
 CLASSIFICATION = DOCS / "reference" / "classification.md"
 CLI = DOCS / "reference" / "cli.md"
+JOBS = DOCS / "reference" / "jobs.md"
+WORKER = DOCS / "reference" / "worker.md"
+STORES = DOCS / "reference" / "stores.md"
+JUDGED = DOCS / "explanation" / "how-jobs-are-judged.md"
 PAGES = [*sorted(DOCS.rglob("*.md")), README]
 
 # For those who work on Holdfast; CONTRIBUTING.md leads there.
@@ -61,18 +86,61 @@ INTERNAL = {DOCS / "explanation" / "mutation.md"}
 ALIASES = {"EWOULDBLOCK": "EAGAIN", "EDEADLOCK": "EDEADLK", "EOPNOTSUPP": "ENOTSUP"}
 
 # Where the settings of each are explained: in its own section, and in those whose settings it takes over.
-SETTINGS: dict[Callable[..., Any], tuple[str, ...]] = {
-    Backoff: ("Backoff",),
-    RetryPolicy: ("RetryPolicy", "Backoff"),
-    retry: ("retry", "RetryPolicy", "Backoff"),
-    Policy: ("Policy",),
-    BreakerConfig: ("BreakerConfig",),
-    CircuitBreaker: ("CircuitBreaker", "BreakerConfig"),
-    CircuitBreakers: ("CircuitBreakers",),
-    RateLimiter: ("RateLimiter",),
-    Bulkhead: ("Bulkhead",),
-    RetryBudget: ("RetryBudget",),
+SETTINGS: dict[Callable[..., Any], tuple[Path, tuple[str, ...]]] = {
+    Backoff: (POLICIES, ("Backoff",)),
+    RetryPolicy: (POLICIES, ("RetryPolicy", "Backoff")),
+    retry: (POLICIES, ("retry", "RetryPolicy", "Backoff")),
+    Policy: (POLICIES, ("Policy",)),
+    BreakerConfig: (POLICIES, ("BreakerConfig",)),
+    CircuitBreaker: (POLICIES, ("CircuitBreaker", "BreakerConfig")),
+    CircuitBreakers: (POLICIES, ("CircuitBreakers",)),
+    RateLimiter: (POLICIES, ("RateLimiter",)),
+    Bulkhead: (POLICIES, ("Bulkhead",)),
+    RetryBudget: (POLICIES, ("RetryBudget",)),
+    App: (JOBS, ("App",)),
+    App.task: (JOBS, ("App.task",)),
+    App.schedule: (JOBS, ("App.schedule",)),
+    Task.options: (JOBS, ("Task.options",)),
+    WorkerSettings: (WORKER, ("WorkerSettings",)),
+    Room: (WORKER, ("Room",)),
 }
+OWN_NAME = inspect.signature(App.task).parameters["breaker"].default  # stands for the task's name, and is no value
+
+# What users meet of jobs, and where its members are named; those of the set are for the runtime alone.
+MEMBERS: dict[type, tuple[Path, set[str]]] = {
+    App: (JOBS, {"bridge", "gates_of", "hooks", "keep_s", "local_breaker", "local_limiter", "run_inline", "specs"}),
+    Task: (JOBS, {"gates_of", "job_of", "new_job", "send", "asend", "spec", "value_of"}),
+    Job: (JOBS, set()),
+    RunResult: (JOBS, set()),
+    JobContext: (JOBS, set()),
+    DeadLetterDesk: (JOBS, set()),
+    JobDesk: (JOBS, set()),
+    BreakerDesk: (JOBS, set()),
+    QueueDesk: (JOBS, set()),
+    ScheduleDesk: (JOBS, set()),
+    JobState: (JOBS, set(dir(str))),
+    JobRecord: (JOBS, set()),
+    Attempt: (JOBS, set()),
+    Group: (JOBS, set()),
+    Page: (JOBS, set()),
+    LetterStats: (JOBS, set()),
+    Preview: (JOBS, set()),
+    Imported: (JOBS, set()),
+    BreakerView: (JOBS, set()),
+    QueueView: (JOBS, set()),
+    ScheduleStatus: (JOBS, set()),
+    AppStats: (JOBS, set()),
+    WorkerRecord: (JOBS, set()),
+    Store: (STORES, set()),
+    Capabilities: (STORES, set()),
+}
+
+
+def _public(owner: type) -> set[str]:
+    """The names that an object of this class has for its users."""
+    made = set(re.findall(r"^        self\.([a-z]\w*)[:\s=]", inspect.getsource(owner), re.MULTILINE))
+    return {name for name in {*dir(owner), *made} if not name.startswith("_")}
+
 
 _FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _PYTHON = re.compile(r"^```python\n(.*?)^```$(?:\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
@@ -98,42 +166,49 @@ def test_there_are_at_most_40_public_names() -> None:
 
 @pytest.mark.parametrize("name", [*holdfast.__all__, *holdfast.testing.__all__])
 def test_every_public_name_is_in_the_reference(name: str) -> None:
-    assert f"`{name}`" in POLICIES.read_text()
+    assert any(f"`{name}`" in page.read_text() for page in (POLICIES, JOBS))
 
 
 @pytest.mark.parametrize(
     ("owner", "parameter"),
-    [(owner, parameter) for owner in SETTINGS for parameter in inspect.signature(owner).parameters.values()],
-    ids=lambda it: getattr(it, "__name__", None) or it.name,
+    [
+        (owner, parameter)
+        for owner in SETTINGS
+        for parameter in inspect.signature(owner).parameters.values()
+        if parameter.name != "self"
+    ],
+    ids=lambda it: getattr(it, "__qualname__", None) or it.name,
 )
 def test_every_setting_is_in_the_reference_with_its_default(
     owner: Callable[..., Any], parameter: inspect.Parameter
 ) -> None:
     if parameter.kind in {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_KEYWORD}:
         return  # the decorated function, and the settings of RetryPolicy, which are asked for under its own name
-    rows = {name: cell for section in SETTINGS[owner] for name, cell in _settings_in(section).items()}
-    assert parameter.name in rows, f"{parameter.name} is not in the tables of {' and '.join(SETTINGS[owner])}"
+    page, sections = SETTINGS[owner]
+    rows = {name: cell for section in sections for name, cell in _settings_in(page, section).items()}
+    assert parameter.name in rows, f"{parameter.name} is not in the tables of {' and '.join(sections)}"
     if parameter.default is inspect.Parameter.empty:
         assert rows[parameter.name] == "required"
+    elif parameter.default is OWN_NAME:
+        assert rows[parameter.name] == "the task's name"
     elif isinstance(parameter.default, str | int | float | None):
         assert rows[parameter.name] == f"`{_literal(parameter.default)}`"
 
 
-@pytest.mark.parametrize("owner", SETTINGS, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("owner", SETTINGS, ids=lambda it: it.__qualname__)
 def test_no_setting_is_in_the_reference_that_does_not_exist(owner: Callable[..., Any]) -> None:
-    known = set(inspect.signature(owner).parameters)
-    assert set(_settings_in(SETTINGS[owner][0])) <= known
+    page, sections = SETTINGS[owner]
+    assert set(_settings_in(page, sections[0])) <= set(inspect.signature(owner).parameters)
 
 
 def test_retry_takes_exactly_the_settings_of_a_retry_policy() -> None:
     assert set(RetrySettings.__annotations__) == set(inspect.signature(RetryPolicy).parameters)
 
 
-def _settings_in(section: str) -> dict[str, str]:
+def _settings_in(page: Path, section: str) -> dict[str, str]:
     """The settings in the first table under a heading, each with the cell of its default."""
-    text = POLICIES.read_text()
-    found = re.search(rf"^### `{section}`$(.*?)(?=^##)", text, re.DOTALL | re.MULTILINE)
-    assert found is not None, f"policies.md has no heading for {section}"
+    found = re.search(rf"^### `{re.escape(section)}`$(.*?)(?=^##|\Z)", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert found is not None, f"{page.name} has no heading for {section}"
     table = re.search(r"^\| setting \|.*?\n\n", found[1], re.DOTALL | re.MULTILINE)
     assert table is not None, f"{section} has no table of settings"
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[0].splitlines()[2:]]
@@ -142,6 +217,92 @@ def _settings_in(section: str) -> dict[str, str]:
 
 def _literal(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+# ---------------------------------------------------------------- jobs
+
+
+@pytest.mark.parametrize(
+    ("owner", "member"),
+    [
+        (owner, member)
+        for owner, (_, inside) in MEMBERS.items()
+        for member in sorted(_public(owner))
+        if member not in inside and not (member[0] == "a" and member[1:] in _public(owner))
+    ],
+    ids=lambda it: getattr(it, "__name__", it),
+)
+def test_every_member_of_what_users_meet_is_in_the_reference(owner: type, member: str) -> None:
+    words = set(re.findall(r"\w+", "".join(re.findall(r"`[^`\n]+`", MEMBERS[owner][0].read_text()))))
+    assert member in words or f"a{member}" in words
+
+
+def test_the_table_of_the_lifecycle_is_the_codes_own() -> None:
+    section = _section(JOBS, "The table of changes")
+    rows = [_cells(line) for line in section.splitlines() if line.startswith("| `")]
+    assert rows == [
+        [
+            f"`{change.value}`",
+            ", ".join(sorted(state.value for state in move.before)),
+            "–" if move.after is None else move.after.value,
+            move.words,
+        ]
+        for change, move in LIFECYCLE.items()
+    ]
+
+
+def test_every_state_of_a_job_is_in_the_reference() -> None:
+    rows = [_cells(line) for line in _section(JOBS, "`JobState`").splitlines() if line.startswith("| `")]
+    assert [row[:3] for row in rows] == [
+        [f"`{state.name}`", f'`"{state.value}"`', "yes" if state.is_terminal else "no"] for state in JobState
+    ]
+
+
+def test_every_filter_of_the_inbox_is_in_the_reference() -> None:
+    rows = [_cells(line)[0] for line in _section(JOBS, "`app.dead_letters`").splitlines() if line.startswith("| `")]
+    named = set(re.findall(r"`(\w+)`", " ".join(rows)))
+    assert named >= set(Filters.__annotations__)
+
+
+def test_the_tree_of_errors_is_the_codes_own() -> None:
+    tree = (errors.__doc__ or "").partition("\n\n")[2].strip()
+    assert f"```text\n{tree}\n```" in POLICIES.read_text()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, HoldfastError)]
+)
+def test_every_error_is_in_the_reference(name: str) -> None:
+    assert any(re.search(rf"\b{name}\b", page.read_text()) for page in (POLICIES, JOBS))
+
+
+@pytest.mark.parametrize("reason", [one for one in GiveUp if one not in {GiveUp.BUDGET_EMPTY, GiveUp.STRATEGY_FAILED}])
+def test_every_reason_for_giving_a_job_up_is_explained(reason: GiveUp) -> None:
+    assert f"| `{reason.value}` |" in JUDGED.read_text()
+
+
+def test_every_exit_code_is_in_the_reference() -> None:
+    rows = [_cells(line)[:2] for line in _section(WORKER, "Exit codes").splitlines() if re.match(r"\| \d+ \|", line)]
+    codes = {one.value: one.name for one in Exit} | {CANNOT_START: "CANNOT_START"}
+    assert rows == [[str(code), f"`{codes[code]}`"] for code in sorted(codes)]
+
+
+def test_every_environment_variable_is_in_the_reference() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    named = {
+        name for line in _section(WORKER, "Environment variables").splitlines() for name in re.findall(r"`(\w+)`", line)
+    }
+    assert set(re.findall(r"\bHOLDFAST_[A-Z]+\b", sources)) == {name for name in named if name.startswith("HOLDFAST_")}
+
+
+def _section(page: Path, heading: str) -> str:
+    found = re.search(rf"^(#+) {re.escape(heading)}$(.*?)(?=^#|\Z)", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert found is not None, f"{page.name} has no heading {heading}"
+    return found[2]
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split(" | ")]
 
 
 # ---------------------------------------------------------------- command line
@@ -267,7 +428,9 @@ def virtual_time(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
 
 @pytest.mark.usefixtures("virtual_time")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_python_block_runs_as_shown(page: Path, tmp_path: Path) -> None:
+def test_every_python_block_runs_as_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_URL", raising=False)
     blocks = list(_blocks(page))
     if any("import pytest" in block.code for block in blocks):
         _run_as_tests(blocks, tmp_path)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Container
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Final
 
+import apsw
 from msgspec import Struct
 
 from holdfast.app import App
-from holdfast.app.stats import AppStats
 from holdfast.ops.text import ago, length, many, short, size
-from holdfast.ports import Clock, Stats
+from holdfast.ports import Capabilities, Stats
 from holdfast.types import BreakerMode, JobState
 
 STUCK_S: Final = 300.0
@@ -26,9 +26,11 @@ LARGEST_LOG: Final = 256_000_000
 SKEW_S: Final = 5.0
 """How far the store's clock may be from wall time."""
 SOUND_SQLITE: Final = (3, 51, 3)
-"""Earlier versions may damage a write-ahead log that is reset while it is being read."""
+"""Earlier versions may damage a database whose write-ahead log starts anew while another process writes."""
 
 _CLOSED: Final = BreakerMode.CLOSED
+_DEAD: Final = JobState.DEAD_LETTER
+_MOST: Final = 300
 
 
 class Check(Struct, frozen=True):
@@ -41,128 +43,123 @@ class Check(Struct, frozen=True):
     """What would help, where it is not."""
 
 
-class Patient(Struct, frozen=True):
-    """A store to be looked at."""
+class Findings(Struct, frozen=True, kw_only=True):
+    """All that the checks of a store look at."""
 
-    app: App
-    path: Path | None
-    """Its file, where it has one."""
-    clock: Clock
+    capabilities: Capabilities
+    stats: Stats
+    breakers: Mapping[str, BreakerMode] = {}
+    paused: tuple[str, ...] = ()
+    """Queues."""
+    wall_now: float
+    free: int | None = None
+    """Bytes free on its disk, where it has one."""
+    log: int | None = None
+    """Bytes in its write-ahead log."""
+
+    def count(self, *states: JobState) -> int:
+        """How many jobs are in these states."""
+        return sum(tally.n for tally in self.stats.tallies if tally.state in states)
+
+
+def look_at(app: App, path: Path | None) -> Findings:
+    """Look at an open store, whose file is at `path` if it has one."""
+    log = None if path is None else path.with_name(f"{path.name}-wal")
+    return Findings(
+        capabilities=app.store.capabilities,
+        stats=app.bridge.run(app.store.stats()),
+        breakers={view.key: view.mode for view in app.breakers.list()},
+        paused=tuple(view.name for view in app.queues.list() if view.is_paused),
+        wall_now=app.clock.now(),
+        free=None if path is None else shutil.disk_usage(path.parent).free,
+        log=None if log is None else log.stat().st_size if log.exists() else 0,
+    )
+
+
+# ---------------------------------------------------------------- the checks
 
 
 def machine_checks() -> list[Check]:
     """Python and SQLite."""
+    sqlite = apsw.sqlite_lib_version()
+    numbers = tuple(int(part) for part in sqlite.split("."))
     return [
         Check("Python", sys.version_info >= (3, 11), platform.python_version(), "install Python 3.11 or newer"),
-        _sqlite_version(),
+        Check("SQLite", numbers >= SOUND_SQLITE, f"{sqlite} (apsw)", "pip install --upgrade apsw"),
     ]
 
 
-def _sqlite_version() -> Check:
-    import apsw  # noqa: PLC0415 - needed here alone
-
-    version = apsw.sqlite_lib_version()
-    numbers = tuple(int(part) for part in version.split("."))
-    return Check("SQLite", numbers >= SOUND_SQLITE, f"{version} (apsw)", "pip install --upgrade apsw")
-
-
-def store_checks(patient: Patient) -> list[Check]:
+def store_checks(found: Findings) -> list[Check]:
     """The store, its disk, its clock, its workers and its work."""
-    app = patient.app
-    capabilities = app.store.capabilities
-    raw, stats = app.bridge.run(app.store.stats()), app.stats(0)
-    durable = "" if capabilities.is_durable else ", NOT durable: what it has said yes to may be lost"
-    checks = [
-        Check(
-            "store", capabilities.is_durable, capabilities.location + durable, "use ?synchronous=full, on a local disk"
-        )
-    ]
-    if patient.path is not None:
-        checks += [_disk(patient.path), _log(patient.path)]
-    checks += [_clock(stats.now, patient.clock), _workers(stats)]
-    looks: tuple[Callable[[App, Stats, AppStats], Check], ...] = (_stuck, _letters, _breakers, _queues)
-    return checks + [look(app, raw, stats) for look in looks]
+    checks = [_store(found)]
+    if found.free is not None:
+        help_ = "free some space: when there is none, nothing can be enqueued"
+        checks.append(Check("disk", found.free >= LEAST_FREE, f"{size(found.free)} free", help_))
+    if found.log is not None:
+        help_ = "a process keeps on reading: end what has the file open, such as another tool"
+        checks.append(Check("log", found.log <= LARGEST_LOG, f"{size(found.log)} of write-ahead log", help_))
+    return [*checks, *(look(found) for look in (_clock, _workers, _stuck, _letters, _breakers, _queues))]
 
 
-def task_checks(patient: Patient, known: Container[str]) -> Check:
-    """Whether there are jobs, not yet done, of tasks that the app does not know."""
-    stats = patient.app.bridge.run(patient.app.store.stats())
+def task_check(found: Findings, known: Container[str]) -> Check:
+    """Whether there are jobs, not done yet or dead letters, of tasks that the app does not know."""
     unknown: dict[str, int] = {}
-    for tally in stats.tallies:
-        if tally.task not in known and tally.n and (not tally.state.is_terminal or tally.state is JobState.DEAD_LETTER):
+    for tally in found.stats.tallies:
+        if tally.task not in known and (tally.state is _DEAD or not tally.state.is_terminal):
             unknown[tally.task] = unknown.get(tally.task, 0) + tally.n
     if not unknown:
         return Check("tasks", True, "the app knows the tasks of all jobs")
-    names = ", ".join(f"{name} ({many(n, 'job')})" for name, n in sorted(unknown.items()))
-    return Check(
-        "tasks", False, f"nobody knows: {short(names, 300)}", "import the module of the task in the app, or cancel them"
-    )
+    names = short(", ".join(f"{name} ({many(n, 'job')})" for name, n in sorted(unknown.items())), _MOST)
+    help_ = "import the task's module where the app is, or cancel its jobs"
+    return Check("tasks", False, f"the app does not know {names}", help_)
 
 
-def _disk(path: Path) -> Check:
-    free = shutil.disk_usage(path.parent).free
-    return Check(
-        "disk",
-        free >= LEAST_FREE,
-        f"{size(free)} free at {path.parent}",
-        "free some space: without it nothing is enqueued",
-    )
+def _store(found: Findings) -> Check:
+    kind = found.capabilities
+    text = kind.location if kind.is_durable else f"{kind.location}, not durable: a power cut may lose jobs"
+    return Check("store", kind.is_durable, text, "leave ?synchronous= out of the URL")
 
 
-def _log(path: Path) -> Check:
-    log = path.with_name(path.name + "-wal")
-    found = log.stat().st_size if log.exists() else 0
-    help_ = "a process keeps a read open: end the one that looks at the file with another tool"
-    return Check("log", found <= LARGEST_LOG, f"{size(found)} in the write-ahead log", help_)
+def _clock(found: Findings) -> Check:
+    apart_s = found.stats.now - found.wall_now
+    text = "the store's clock is the machine's"
+    if abs(apart_s) >= 1:
+        text = f"the store's clock is {length(abs(apart_s))} {'ahead of' if apart_s > 0 else 'behind'} the machine's"
+    help_ = "the machine's clock was set: delays and leases are right, but times are shown wrong by that much"
+    return Check("clock", abs(apart_s) <= SKEW_S, text, help_)
 
 
-def _clock(now: float, clock: Clock) -> Check:
-    apart_s = now - clock.now()
-    text = f"the store's clock is {length(abs(apart_s))} {'ahead of' if apart_s > 0 else 'behind'} the machine's"
-    is_ok = abs(apart_s) <= SKEW_S
-    return Check("clock", is_ok, text if abs(apart_s) >= 1 else "the store's clock is the machine's", _CLOCK_HELP)
+def _workers(found: Findings) -> Check:
+    workers = found.stats.workers
+    if workers:
+        running = sum(worker.running for worker in workers)
+        return Check("workers", True, f"{many(len(workers), 'worker')} alive, {many(running, 'job')} running")
+    to_do = found.count(*(state for state in JobState if not state.is_terminal))
+    text = f"none, and {many(to_do, 'job') if to_do else 'nothing'} to do"
+    return Check("workers", not to_do, text, "holdfast worker TARGET")
 
 
-_CLOCK_HELP: Final = "the machine's clock was set since its start: delays are right, but times are shown off by that"
-
-
-def _workers(stats: AppStats) -> Check:
-    waiting = sum(n for name, n in stats.jobs.items() if not JobState(name).is_terminal)
-    if stats.workers:
-        running = sum(worker.running for worker in stats.workers)
-        return Check("workers", True, f"{many(len(stats.workers), 'worker')} alive, {many(running, 'job')} running")
-    if not waiting:
-        return Check("workers", True, "none, and nothing to do")
-    return Check("workers", False, f"none, and {many(waiting, 'job')} to do", "holdfast worker TARGET")
-
-
-def _stuck(app: App, raw: Stats, stats: AppStats) -> Check:
-    paused = {view.name for view in app.queues.list() if view.is_paused}
-    late = {
-        queue: at
-        for queue, at in raw.oldest_ready_at.items()
-        if raw.now - at > STUCK_S and queue not in paused and raw.workers
-    }
-    if not late:
-        return Check("stuck jobs", True, "none")
-    names = ", ".join(f"{queue} (due {ago(at, raw.now)})" for queue, at in sorted(late.items()))
+def _stuck(found: Findings) -> Check:
+    stats = found.stats
+    late = {queue: at for queue, at in stats.oldest_ready_at.items() if stats.now - at > STUCK_S}
+    names = ", ".join(f"{queue} (due {ago(at, stats.now)})" for queue, at in late.items() if queue not in found.paused)
     help_ = "more workers, or one for these queues; a breaker, a limit or an unknown task may hold them back"
-    return Check("stuck jobs", False, f"in {short(names, 300)}", help_)
+    if not names or not stats.workers:
+        return Check("stuck jobs", True, "none")
+    return Check("stuck jobs", False, f"in {short(names, _MOST)}", help_)
 
 
-def _letters(app: App, raw: Stats, stats: AppStats) -> Check:
-    n = stats.jobs.get(JobState.DEAD_LETTER.value, 0)
+def _letters(found: Findings) -> Check:
+    n = found.count(_DEAD)
     return Check("dead letters", n == 0, str(n) if n else "none", "holdfast dlq groups")
 
 
-def _breakers(app: App, raw: Stats, stats: AppStats) -> Check:
-    found = [f"{key} ({mode.value})" for key, mode in sorted(stats.breakers.items()) if mode is not _CLOSED]
-    help_ = "look at the cause with `holdfast breakers`; `holdfast breakers reset KEY` closes one by hand"
-    return Check("breakers", not found, short(", ".join(found), 300) or "all closed", help_)
+def _breakers(found: Findings) -> Check:
+    names = ", ".join(f"{key} ({mode.value})" for key, mode in sorted(found.breakers.items()) if mode is not _CLOSED)
+    help_ = "`holdfast breakers` shows the cause; `holdfast breakers reset KEY` closes one by hand"
+    return Check("breakers", not names, short(names, _MOST) or "all closed", help_)
 
 
-def _queues(app: App, raw: Stats, stats: AppStats) -> Check:
-    paused = [view.name for view in app.queues.list() if view.is_paused]
-    return Check(
-        "queues", not paused, f"paused: {', '.join(paused)}" if paused else "none paused", "holdfast queues resume NAME"
-    )
+def _queues(found: Findings) -> Check:
+    names = ", ".join(found.paused)
+    return Check("queues", not names, f"paused: {names}" if names else "none is paused", "holdfast queues resume NAME")

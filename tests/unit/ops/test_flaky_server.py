@@ -1,4 +1,4 @@
-"""The flaky service of the demo, asked over HTTP as the demo asks it."""
+"""The flaky services of the demo, asked over HTTP as the demo asks them."""
 
 from __future__ import annotations
 
@@ -7,66 +7,54 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-import pytest
-
 from holdfast.ops.flaky_server import FlakyServer, Mood
+from holdfast.testing import ScriptedRng
 
 
-def ask(service: FlakyServer) -> tuple[int, str | None]:
-    """The status of the answer, and the wait it asks for."""
+def ask(service: FlakyServer, order: int) -> int:
     try:
-        with urlopen(service.url, timeout=30) as answer:
+        with urlopen(f"{service.url}/{order}", timeout=30) as answer:
             assert answer.read() == b"ok"
-            return answer.status, answer.headers["Retry-After"]
+            return int(answer.status)
     except HTTPError as error:
         with error:
-            return error.code, error.headers["Retry-After"]
+            return error.code
 
 
-def connect(service: FlakyServer) -> socket.socket:
-    parts = urlsplit(service.url)
-    assert parts.hostname is not None
-    assert parts.port is not None
-    return socket.create_connection((parts.hostname, parts.port), timeout=30)
-
-
-@pytest.mark.parametrize(
-    ("mood", "answer"),
-    [
-        (Mood.WELL, (200, None)),
-        (Mood.BUSY, (429, "1")),
-        (Mood.REJECTING, (422, None)),
-        (Mood.DOWN, (503, None)),
-    ],
-)
-def test_each_mood_has_its_answer(mood: Mood, answer: tuple[int, str | None]) -> None:
+def test_it_answers_and_remembers_what_it_was_asked() -> None:
     with FlakyServer() as service:
-        service.mood = mood
-        assert [ask(service), ask(service)] == [answer, answer]
-        assert service.requests == 2
+        assert [ask(service, 1), ask(service, 2), ask(service, 1)] == [200, 200, 200]
+        assert service.seen == {1: 2, 2: 1}
+        assert service.requests == 3
 
 
-def test_a_connection_is_really_reset_and_not_just_closed() -> None:
-    with FlakyServer() as service:
-        service.mood = Mood.RESETTING
-        with connect(service) as connection:
-            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            with pytest.raises(ConnectionResetError):
-                connection.recv(1)
-        with pytest.raises(ConnectionResetError):
-            urlopen(service.url, timeout=30)
-        assert service.requests == 2
+def test_it_fails_the_share_that_it_is_told_to() -> None:
+    with FlakyServer(ScriptedRng([0.05, 0.5])) as service:
+        service.failing_share = 0.1
+        assert [ask(service, 1), ask(service, 1)] == [503, 200]
+        assert service.failures == 1
 
 
-def test_moods_that_were_set_for_the_next_requests_are_used_up_in_order() -> None:
+def test_while_it_is_down_nothing_is_done() -> None:
     with FlakyServer() as service:
         service.mood = Mood.DOWN
-        service.answer_next(Mood.BUSY, Mood.WELL)
-        assert [ask(service)[0] for _ in range(4)] == [429, 200, 503, 503]
+        assert ask(service, 1) == 503
+        assert not service.seen
+        assert service.requests == 1
 
 
-def test_its_port_is_closed_when_the_block_is_left() -> None:
+def test_a_client_that_goes_away_says_nothing_on_the_terminal(capfd: object) -> None:
     with FlakyServer() as service:
-        connect(service).close()
-    with pytest.raises(ConnectionRefusedError):
-        connect(service)
+        parts = urlsplit(service.url)
+        for _ in range(5):
+            with socket.create_connection((parts.hostname, parts.port or 0), timeout=30) as client:
+                client.sendall(b"GET /1 HT")
+        assert ask(service, 2) == 200
+    assert capfd.readouterr().err == ""  # type: ignore[attr-defined]
+
+
+def test_it_is_gone_when_the_block_is_left() -> None:
+    with FlakyServer() as service:
+        parts = urlsplit(service.url)
+    with socket.socket() as probe:
+        assert probe.connect_ex((parts.hostname or "", parts.port or 0)) != 0

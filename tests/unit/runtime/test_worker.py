@@ -416,7 +416,7 @@ async def claimed_by_another(app: App) -> Any:
 
 
 async def test_a_thread_that_hangs_has_the_worker_replaced_and_its_job_judged_as_timed_out(app: App) -> None:
-    go, done = threading.Event(), []
+    go, done = threading.Event(), list[int]()
 
     @app.task(name="stuck", timeout=0.05, retry=RetryPolicy(initial_delay=1.0))
     def stuck() -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from holdfast.app import App
-from holdfast.clock import SystemClock
 from holdfast.errors import StoreError
-from holdfast.ops.checks import Check, Patient, machine_checks, store_checks, task_checks
+from holdfast.ops.checks import Check, look_at, machine_checks, store_checks, task_check
 from holdfast.ops.commands.lazy import FAILED, Failed
 from holdfast.ops.commands.output import echo_json
 from holdfast.ops.commands.target import find_app, load_app, opened, sqlite_path, store_options
@@ -51,10 +50,10 @@ def _checks(url: str | None, target: str | None) -> list[Check]:
     app = find_app(url, None) if url or loaded is None else loaded
     try:
         with opened(app) as there:
-            patient = Patient(there, sqlite_path(there.url), SystemClock())
-            checks += store_checks(patient)
-            if loaded is not None:
-                checks.append(task_checks(patient, loaded.specs))
+            found = look_at(there, sqlite_path(there.url))
+        checks += store_checks(found)
+        if loaded is not None:
+            checks.append(task_check(found, loaded.specs))
     except Failed as error:
         checks.append(Check("store", False, error.message, "a worker or `holdfast enqueue` makes it"))
     except StoreError as error:

@@ -117,7 +117,7 @@ def near(name: str, names: Iterable[str], most: int = 5) -> str:
     """In words: which names were perhaps meant, or which there are."""
     known = sorted(names)
     by_last = {one.rpartition(".")[2]: one for one in known}
-    close = difflib.get_close_matches(name, [*known, *by_last], n=most, cutoff=0.6)
+    close = difflib.get_close_matches(name, [*known, *by_last], n=most, cutoff=0.7)
     found = list(dict.fromkeys(by_last.get(one, one) for one in close))
     if found:
         return f"did you mean {' or '.join(found)}?"

@@ -3,15 +3,15 @@
 SELECT
     EXISTS (SELECT 1 FROM holdfast_workers WHERE id = :worker AND gone_at IS NULL),
     EXISTS (SELECT 1 FROM holdfast_claims WHERE token = :token),
-    (SELECT min(due_at) FROM holdfast_jobs WHERE is_ready = 0),
+    (SELECT min(wakes_at) FROM holdfast_jobs WHERE wakes_at IS NOT NULL),
     (SELECT coalesce(max(lane), 0) FROM holdfast_lanes)
 
 -- name: promote
-UPDATE holdfast_jobs SET is_ready = 1
-WHERE seq IN (SELECT seq FROM holdfast_jobs WHERE is_ready = 0 AND due_at <= :now ORDER BY due_at LIMIT :limit)
+UPDATE holdfast_jobs SET is_ready = 1, wakes_at = NULL
+WHERE seq IN (SELECT seq FROM holdfast_jobs WHERE wakes_at <= :now ORDER BY wakes_at LIMIT :limit)
 
 -- name: next_due
-SELECT min(due_at) FROM holdfast_jobs WHERE is_ready = 0
+SELECT min(wakes_at) FROM holdfast_jobs WHERE wakes_at IS NOT NULL
 
 -- name: heads_of_one
 SELECT json_group_array(seq) FROM (

@@ -17,7 +17,7 @@ from holdfast.types import NewJob
 _SQL = load("enqueue.sql")
 _decode_ids = json.Decoder(list[str]).decode
 _decode_added = json.Decoder(list[tuple[str, int]]).decode
-_COLUMNS: Final = 14
+_COLUMNS: Final = 15
 _CHUNKS: Final = (128, 16, 1)
 """So many rows in one statement: a step for each row costs more than the row, beside a busy event loop most of all."""
 
@@ -102,14 +102,16 @@ def _ids_of(jobs: Sequence[NewJob]) -> str:
 
 def _row_of(batch: Batch, job: NewJob, now: float) -> tuple[Any, ...]:
     delay_s = job.delay_s
+    wakes_at = now + delay_s if delay_s > 0 else None
     return (
         job.id,
         batch.lane_of((job.queue, job.task, job.gates)),
         job.priority,
-        now + delay_s if delay_s > 0 else now,
+        now if wakes_at is None else wakes_at,
         now,
         now,
-        0 if delay_s > 0 else 1,
+        1 if wakes_at is None else None,
+        wakes_at,
         job.tenant,
         job.user,
         job.project,

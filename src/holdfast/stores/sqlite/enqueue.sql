@@ -1,7 +1,7 @@
 -- The row stands there as often as there are jobs.
 -- name: insert
 INSERT INTO holdfast_jobs (
-    id, lane, priority, due_at, created_at, changed_at, is_ready,
+    id, lane, priority, due_at, created_at, changed_at, is_ready, wakes_at,
     tenant, user, project, trace, payload, held_key, idempotency_key
 )
 VALUES (:row)

@@ -68,7 +68,6 @@ def _replay(batch: Batch, id: str, seq: int, lane: int, operation: Operation) ->
         "seq": seq,
         "now": batch.tick(),
         "delay_s": max(0.0, operation.delay_s),
-        "is_ready": int(operation.delay_s <= 0),
         "reason": operation.reason,
         "payload": operation.payloads.get(id, operation.payload),
     }

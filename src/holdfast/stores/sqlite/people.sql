@@ -6,7 +6,7 @@ SELECT EXISTS (SELECT 1 FROM holdfast_replays WHERE seq = ? AND replay = ?)
 
 -- name: cancel
 UPDATE holdfast_jobs
-SET state = 'cancelled', changed_at = :now, is_ready = NULL, reason = :reason, keep_until = :now + :keep_s,
+SET state = 'cancelled', changed_at = :now, is_ready = NULL, wakes_at = NULL, given_up = 3, reason = :reason, keep_until = :now + :keep_s,
     token = CASE WHEN state = 'running' THEN NULL ELSE token END,
     is_orphan = 0, blame = ''
 WHERE seq = :seq AND state IN ('queued', 'retrying', 'waiting', 'running')
@@ -19,7 +19,8 @@ WHERE claim.token = :token AND worker.gone_at IS NULL
 
 -- name: replay
 UPDATE holdfast_jobs
-SET state = 'queued', changed_at = :now, due_at = :now + :delay_s, is_ready = :is_ready, retries = 0, elapsed_s = 0,
+SET state = 'queued', changed_at = :now, due_at = :now + :delay_s, given_up = NULL,
+    is_ready = CASE WHEN :delay_s = 0 THEN 1 END, wakes_at = CASE WHEN :delay_s > 0 THEN :now + :delay_s END, retries = 0, elapsed_s = 0,
     replays = replays + 1, reason = :reason, keep_until = NULL,
     original_payload = CASE WHEN :payload <> payload THEN coalesce(original_payload, payload) ELSE original_payload END,
     payload = coalesce(:payload, payload)

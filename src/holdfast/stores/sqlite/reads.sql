@@ -60,5 +60,5 @@ SELECT lane, min(due_at) FROM (SELECT lane, due_at FROM step LIMIT :limit) GROUP
 -- Those that are due and were not claimed since.
 -- name: oldest_due
 SELECT lane, min(due_at) FROM (
-    SELECT lane, due_at FROM holdfast_jobs WHERE is_ready = 0 AND due_at <= :now ORDER BY due_at LIMIT :limit
+    SELECT lane, due_at FROM holdfast_jobs WHERE wakes_at <= :now ORDER BY wakes_at LIMIT :limit
 ) GROUP BY lane

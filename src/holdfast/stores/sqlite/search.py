@@ -14,6 +14,7 @@ from holdfast.stores.sqlite.lanes import Lanes
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.records import COLUMNS, records_of, to_record
 from holdfast.stores.sqlite.rows import read_rows
+from holdfast.stores.sqlite.settle import GIVEN_UP
 from holdfast.types import FailureType, Group, JobState
 
 _SQL = load("reads.sql")
@@ -91,10 +92,12 @@ def _filter_of(lanes: Lanes, query: Query, states: tuple[JobState, ...]) -> _Fil
     """A condition and its values. States stand in it as they are, so that SQLite sees which index has them all."""
     parts = ["true"]
     values: dict[str, Any] = {}
-    if len(states) == 1:
-        parts.append(f"state = '{JobState(states[0]).value}'")
-    elif states:
-        parts.append(f"state IN ({', '.join(repr(JobState(state).value) for state in states)})")
+    names = [JobState(state).value for state in states]
+    numbers = [GIVEN_UP[name] for name in names if name in GIVEN_UP]
+    if names and len(numbers) == len(names):
+        parts.append(f"given_up = {numbers[0]}" if len(names) == 1 else f"given_up IN ({', '.join(map(str, numbers))})")
+    elif names:
+        parts.append(f"state IN ({', '.join(map(repr, names))})")
     if query.task or query.queue:
         wanted = [
             lane.number

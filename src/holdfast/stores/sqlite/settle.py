@@ -24,6 +24,10 @@ _decode_lanes = json.Decoder(list[tuple[str, int]]).decode
 _decode_outcome = json.Decoder(list[tuple[int, int, int]]).decode
 
 
+GIVEN_UP: Final = {"failed": 1, "dead_letter": 2, "cancelled": 3}
+"""What `given_up` says of a job in these states; the index of them is not looked at for any other job."""
+
+
 class _Way(Struct, frozen=True):
     """What a change does to a row."""
 
@@ -152,8 +156,8 @@ def _settled_row(one: Settlement) -> tuple[Any, ...]:
         way.state,
         way.number,
         one.reason,
-        max(0.0, one.delay_s),
-        None if way.is_end else int(one.delay_s <= 0),
+        None if way.is_end else max(0.0, one.delay_s),
+        GIVEN_UP.get(way.state),
         0 if one.is_refunded and change in _REFUNDABLE else 1,
         int(is_release and one.is_suspect),
         int(is_release),

@@ -13,7 +13,7 @@ FROM json_each(:rows) AS one
 WHERE job.id = one.value ->> 0
     AND state = 'running' AND token = unhex(one.value ->> 1)
 
--- Values: 0 id, 1 token, 2 result, 3 elapsed_s, 4 started_at, 5 keep_s, 6 state, 7 settled, 8 reason, 9 delay_s, 10 is_ready,
+-- Values: 0 id, 1 token, 2 result, 3 elapsed_s, 4 started_at, 5 keep_s, 6 state, 7 settled, 8 reason, 9 delay_s, 10 given_up,
 -- 11 counts, 12 is_suspect, 13 is_release, 14 is_failure, 15 failure_type, 16 severity, 17 error_name, 18 message,
 -- 19 fingerprint, 20 failed_at.
 -- name: settle
@@ -24,8 +24,10 @@ SET state = one.value ->> 6, changed_at = :now, settled = one.value ->> 7, retri
     started_at = coalesce(one.value ->> 4, started_at),
     keep_until = :now + (one.value ->> 5),
     reason = one.value ->> 8,
-    due_at = CASE WHEN one.value ->> 10 IS NULL THEN due_at ELSE :now + (one.value ->> 9) END,
-    is_ready = one.value ->> 10,
+    due_at = coalesce(:now + (one.value ->> 9), due_at),
+    is_ready = CASE WHEN one.value ->> 9 = 0 THEN 1 END,
+    wakes_at = CASE WHEN one.value ->> 9 > 0 THEN :now + (one.value ->> 9) END,
+    given_up = one.value ->> 10,
     is_suspect = one.value ->> 12,
     orphaned = CASE WHEN one.value ->> 13 THEN orphaned ELSE 0 END,
     is_orphan = 0, blame = '',

@@ -181,6 +181,12 @@ class ClaimSuite:
             (delivery,) = await claim(store)
         assert delivery.retries == 0
 
+    async def test_an_attempt_that_failed_is_not_refunded(self, store: Store) -> None:
+        delivery = await start(store)
+        await settle(store, delivery, Change.RETRY, is_refunded=True)
+        (again,) = await claim(store)
+        assert again.retries == 1
+
 
 class CapSuite:
     """Gates: paused queues, open breakers and used up limits are passed over."""

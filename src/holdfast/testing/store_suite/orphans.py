@@ -18,6 +18,7 @@ from holdfast.testing.store_suite.steps import (
     claimed_ids,
     enqueue,
     found_ids,
+    is_same,
     new_job,
     orphan,
     reclaim,
@@ -50,7 +51,7 @@ class ReclaimSuite:
         assert (orphan_.attempt, orphan_.retries, orphan_.elapsed_s) == (2, 1, 4.0)
         assert (orphan_.tenant, orphan_.trace) == ("acme", "t")
         assert (orphan_.worker, orphan_.orphaned, orphan_.is_alone, orphan_.blame) == ("w1", 1, False, "")
-        assert orphan_.claimed_at == pytest.approx(delivery.claimed_at)
+        assert is_same(orphan_.claimed_at, delivery.claimed_at)
 
     async def test_a_reclaimed_job_is_still_running_and_nothing_was_counted(
         self, store: Store, advance: Advance
@@ -98,6 +99,7 @@ class ReclaimSuite:
 
     async def test_having_run_alone_is_for_one_attempt(self, store: Store, advance: Advance) -> None:
         delivery = await start(store, is_alone=True)
+        assert not delivery.is_alone, "it is no orphan"
         await settle(store, delivery, Change.RETRY)
         await claim(store)
         advance(LEASE_S + 30)
@@ -115,7 +117,7 @@ class ReclaimSuite:
         assert (second.worker, second.orphaned) == ("w1", 1), "w1 died while it ran, w2 only judged"
         assert (second.is_alone, second.blame) == (True, "segfault")
         assert (second.attempt, second.retries) == (first.attempt, first.retries)
-        assert second.claimed_at == pytest.approx(first.claimed_at)
+        assert is_same(second.claimed_at, first.claimed_at)
         assert await settle(store, first, Change.COMPLETE) is False
         assert await settle(store, second, Change.COMPLETE) is True
 
@@ -155,6 +157,13 @@ class ReclaimSuite:
         (suspect,) = await claim(store)
         assert suspect.is_suspect
         await settle(store, suspect, Change.RETRY)
+        (again,) = await claim(store)
+        assert not again.is_suspect
+
+    @pytest.mark.parametrize("returning", [Change.RETRY, Change.PARK])
+    async def test_only_a_release_makes_a_suspect(self, store: Store, returning: Change) -> None:
+        delivery = await start(store)
+        await settle(store, delivery, returning, is_suspect=True)
         (again,) = await claim(store)
         assert not again.is_suspect
 

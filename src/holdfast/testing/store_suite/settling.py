@@ -21,6 +21,7 @@ from holdfast.testing.store_suite.steps import (
     enqueue,
     failed_attempt,
     is_near,
+    is_same,
     new_job,
     record_of,
     settle,
@@ -53,7 +54,7 @@ class SettleSuite:
         record = await record_of(store, delivery.id)
         assert is_near(record.ended_at, delivery.claimed_at + 90)
         assert (record.reason, record.worker) == ("because", "w1")
-        assert record.started_at == pytest.approx(delivery.claimed_at + 1)
+        assert is_same(record.started_at, delivery.claimed_at + 1)
         advance(HOUR_S * 1000)
         assert await claim(store) == []
 
@@ -62,15 +63,24 @@ class SettleSuite:
         await settle(store, delivery, Change.COMPLETE, result=b'"done"')
         assert (await record_of(store, delivery.id)).result == b'"done"'
 
-    async def test_a_completed_attempt_is_in_the_history_without_being_told(self, store: Store) -> None:
+    async def test_a_completed_attempt_is_in_the_history_without_being_told(
+        self, store: Store, advance: Advance
+    ) -> None:
         delivery = await start(store)
+        advance(5)
         await settle(store, delivery, Change.COMPLETE, started_at=delivery.claimed_at)
         record = await record_of(store, delivery.id)
         (attempt,) = record.attempts
         assert (attempt.number, attempt.worker, attempt.outcome) == (1, "w1", Change.COMPLETE)
         assert attempt.failure_type is None
-        assert attempt.started_at == pytest.approx(delivery.claimed_at)
+        assert is_same(attempt.started_at, delivery.claimed_at)
         assert attempt.ended_at == record.ended_at
+
+    async def test_a_completed_attempt_that_is_told_is_in_the_history_once(self, store: Store) -> None:
+        delivery = await start(store)
+        attempt = Attempt(number=1, started_at=delivery.claimed_at, ended_at=delivery.claimed_at + 3, worker="w1")
+        await settle(store, delivery, Change.COMPLETE, attempt=attempt, started_at=attempt.started_at)
+        assert (await record_of(store, delivery.id)).attempts == (attempt,)
 
     @each_returning
     async def test_a_job_that_goes_back_is_due_after_its_delay(
@@ -118,12 +128,13 @@ class SettleSuite:
         assert again.elapsed_s == 12.5
         assert again.created_at == delivery.created_at
 
-    async def test_a_job_that_goes_back_unrun_still_says_when_it_ran_last(self, store: Store) -> None:
+    async def test_a_job_that_goes_back_unrun_still_says_when_it_ran_last(self, store: Store, advance: Advance) -> None:
         delivery = await start(store)
         await settle(store, delivery, Change.RETRY, started_at=delivery.claimed_at)
         (again,) = await claim(store)
+        advance(30)
         await settle(store, again, Change.RELEASE)
-        assert (await record_of(store, delivery.id)).started_at == pytest.approx(delivery.claimed_at)
+        assert is_same((await record_of(store, delivery.id)).started_at, delivery.claimed_at)
 
     async def test_a_parked_job_says_why(self, store: Store) -> None:
         delivery = await start(store)

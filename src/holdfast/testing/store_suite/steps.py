@@ -53,6 +53,11 @@ def is_near(instant: float | None, other: float) -> bool:
     return instant is not None and abs(instant - other) < 20.0
 
 
+def is_same(instant: float | None, other: float) -> bool:
+    """Whether two instants are the same, but for how a store writes them down."""
+    return instant is not None and abs(instant - other) < 0.001
+
+
 def new_job(task: str = "greet", payload: bytes = b"{}", **options: Any) -> NewJob:
     """A job with an id of its own."""
     return NewJob(id=new_id(), task=task, payload=payload, **options)

@@ -31,7 +31,9 @@ CREATE TABLE holdfast_jobs (
     due_at           REAL    NOT NULL,
     created_at       REAL    NOT NULL,
     changed_at       REAL    NOT NULL,              -- when it came into its state: claimed, or ended
-    is_ready         INTEGER,                       -- 1: can be claimed; 0: not due yet; NULL: neither
+    is_ready         INTEGER,                       -- 1: can be claimed; else NULL
+    wakes_at         REAL,                          -- when it will be ready; NULL where that is not to come
+    given_up         INTEGER,                       -- 1 failed, 2 dead letter, 3 cancelled; else NULL
     attempt          INTEGER NOT NULL DEFAULT 0,    -- claims
     retries          INTEGER NOT NULL DEFAULT 0,    -- settled attempts that count, since it was enqueued or replayed
     elapsed_s        REAL    NOT NULL DEFAULT 0,
@@ -67,13 +69,14 @@ CREATE TABLE holdfast_jobs (
     last_failed_at   REAL
 );
 
--- A job passes insert, claim and complete; only the first of these indexes is touched by each of them.
+-- A job passes insert, claim and complete, and every index that has a column of such a change, in its condition too, is
+-- looked at for each row. So these stand on columns of their own: a claim touches the first, a completion `kept`.
 CREATE INDEX holdfast_jobs_ready ON holdfast_jobs (lane, priority DESC, due_at, seq) WHERE is_ready = 1;
-CREATE INDEX holdfast_jobs_delayed ON holdfast_jobs (due_at) WHERE is_ready = 0;
+CREATE INDEX holdfast_jobs_delayed ON holdfast_jobs (wakes_at) WHERE wakes_at IS NOT NULL;
 CREATE UNIQUE INDEX holdfast_jobs_key ON holdfast_jobs (held_key) WHERE held_key IS NOT NULL;
 CREATE INDEX holdfast_jobs_kept ON holdfast_jobs (keep_until) WHERE keep_until IS NOT NULL;
-CREATE INDEX holdfast_jobs_given_up ON holdfast_jobs (state) WHERE state IN ('failed', 'dead_letter', 'cancelled');
-CREATE INDEX holdfast_jobs_cause ON holdfast_jobs (fingerprint) WHERE state = 'dead_letter';
+CREATE INDEX holdfast_jobs_given_up ON holdfast_jobs (given_up) WHERE given_up IS NOT NULL;
+CREATE INDEX holdfast_jobs_cause ON holdfast_jobs (fingerprint) WHERE given_up = 2;
 
 -- How many jobs there are: changed once for each transaction, so that nobody ever has to count.
 CREATE TABLE holdfast_tallies (

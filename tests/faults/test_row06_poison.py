@@ -1,0 +1,46 @@
+"""Row 6: jobs that kill their worker. They run out of attempts, and their neighbours are not punished."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from holdfast.types import JobState
+from tests.faults import checker
+from tests.faults.arena import Arena
+from tests.faults.conftest import Report
+from tests.faults.shop import POISON_RETRIES
+from tests.faults.workers import CLOCK
+
+POISON, JOBS = 5, 1_000
+
+
+def test_poison_ends_in_the_dead_letters_and_its_neighbours_complete(arena: Arena, report: Report) -> None:
+    calls = [arena.call("work", number) for number in range(JOBS - POISON)]
+    poison = [arena.call("poison") for _ in range(POISON)]
+    for n, call in enumerate(poison):
+        calls.insert(n * JOBS // POISON + 50, call)
+    arena.enqueue(calls, at_once=JOBS)
+    began_s = CLOCK.monotonic()
+    with arena.fleet() as fleet:
+        fleet.supervise(2)
+        arena.quiesce(60)
+        took_s = CLOCK.monotonic() - began_s
+        fleet.stop()
+        evidence = arena.evidence(fleet)
+    letters = arena.get([call.job.id for call in poison])
+    runs = checker.runs_by_job(evidence.effects)
+    deaths = {run.start.pid for call in poison for run in runs[call.job.id]}
+    # Each death is a fault of its own making, for the neighbours that were hit by it.
+    faults = [checker.Fault("abort", pid, max(one.at for one in evidence.effects if one.pid == pid)) for pid in deaths]
+    evidence = replace(evidence, faults=faults, max_retries={"poison": POISON_RETRIES})
+
+    assert checker.no_loss(evidence) + checker.one_terminal(evidence) + checker.accounting(evidence) == []
+    assert checker.bounded_attempts(evidence) + checker.bounded_duplicates(evidence) == []
+    assert sum(job.state is JobState.COMPLETED for job in evidence.jobs.values()) == JOBS - POISON
+    assert {letter.state for letter in letters} == {JobState.DEAD_LETTER}
+    assert {letter.error_name.rpartition(".")[2] for letter in letters} == {"WorkerDied"}
+    assert {letter.reason for letter in letters} == {"retries used up"}
+    report(
+        f"row 6  poison: {POISON} in {JOBS:,}, all {POISON} in the dead letters as WorkerDied, {JOBS - POISON} completed, "
+        f"runs of each {sorted(len(runs[one.id]) for one in letters)}, all ended {took_s:.1f} s after the start"
+    )

@@ -1,0 +1,40 @@
+"""Row 7: handlers that never return. Each is timed out and counted, and no place of a worker is lost to it."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from holdfast.runtime.runner import Room
+from holdfast.types import JobState
+from tests.faults import checker
+from tests.faults.arena import Arena
+from tests.faults.conftest import Report
+from tests.faults.workers import SETTINGS
+
+NARROW = replace(SETTINGS, room=Room(concurrency=2, threads=2, isolates=2), grace_s=3.0)
+HANGING = {"hang_async": 3, "hang_thread": 2, "hang_process": 3}
+
+
+def test_handlers_that_never_return_are_timed_out_and_leave_no_place_taken(arena: Arena, report: Report) -> None:
+    hanging = arena.enqueue([arena.call(task) for task, n in HANGING.items() for _ in range(n)])
+    with arena.fleet() as fleet:
+        fleet.supervise(1, NARROW)
+        timed_out_s = arena.quiesce(40)
+        # More of each kind than there are places: all must come free for these to end.
+        plain = arena.enqueue([arena.call(task, n) for task in ("work", "toil", "apart") for n in range(6)])
+        arena.quiesce(20)
+        fleet.stop()
+        log = fleet.log()
+        evidence = arena.evidence(fleet)
+
+    assert checker.check(replace(evidence, max_retries=dict.fromkeys(HANGING, 0))) == []
+    for letter in arena.get(hanging):
+        assert letter.state is JobState.DEAD_LETTER, letter
+        assert letter.error_name.rpartition(".")[2] == "TimeLimitExceeded"
+        assert (letter.reason, len(letter.attempts)) == ("retries used up", 1)
+    assert arena.states(plain) == {"completed": len(plain)}
+    assert " is replaced" in log, "the process with a hanging thread went on"
+    report(
+        f"row 7  never returning: {len(hanging)} jobs (async, thread, process) timed out within {timed_out_s:.1f} s, places "
+        f"lost 0, processes replaced {log.count(' is replaced')}"
+    )

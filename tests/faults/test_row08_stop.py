@@ -1,0 +1,89 @@
+"""Row 8: a worker is told to stop under load. What runs is finished or given back at once, and costs nothing."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.runtime.runner import Room
+from holdfast.runtime.worker import Exit
+from tests.faults import checker
+from tests.faults.arena import Arena
+from tests.faults.conftest import Report
+from tests.faults.workers import CLOCK, SETTINGS, poll
+
+GRACE_S = 8.0
+BUSY = replace(SETTINGS, room=Room(concurrency=8, threads=4, isolates=2), grace_s=GRACE_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_finishes_what_runs_and_gives_back_the_rest(arena: Arena, number: int, report: Report) -> None:
+    tasks = ("work", "toil")
+    arena.enqueue([arena.call(tasks[n % 2], n, seconds=0.3) for n in range(200)])
+    with arena.fleet() as fleet:
+        pid = fleet.start(BUSY)
+        poll(lambda: arena.started() >= 20, 20, "the worker is busy")
+        fleet.send(pid, number)
+        began_s = CLOCK.monotonic()
+        assert fleet.wait(pid) == Exit.DRAINED, fleet.log(pid)
+        drained_s = CLOCK.monotonic() - began_s
+        begun = {one.job for one in arena.effects()}
+        states = {job.id: job.state.value for job in arena.records().values()}
+        assert {states[one] for one in begun} == {"completed"}
+        assert {states[one] for one in states.keys() - begun} == {"queued"}
+        fleet.start(BUSY)
+        arena.quiesce(30)
+        fleet.stop()
+        evidence = arena.evidence(fleet)
+
+    assert drained_s < GRACE_S
+    assert checker.check(evidence) == []
+    assert checker.duplicates(evidence) == 0
+    name = signal.Signals(number).name
+    report(f"row 8  {name}: drained in {drained_s:.2f} s with {len(begun)} jobs begun, exit 0, effects twice 0")
+
+
+def test_a_grace_time_that_is_too_short_gives_jobs_back_at_once_and_at_no_cost(arena: Arena, report: Report) -> None:
+    ids = arena.enqueue([arena.call("once", 60.0) for _ in range(4)])
+    with arena.fleet() as fleet:
+        pid = fleet.start(replace(BUSY, grace_s=0.3))
+        poll(lambda: arena.started() == 4, 20, "all jobs run")
+        fleet.cut(pid, signal.SIGTERM)
+        assert fleet.wait(pid) == Exit.RELEASED, fleet.log(pid)
+        states = arena.states(ids)
+        fleet.start(BUSY)
+        arena.quiesce(20)  # they have no second attempt to lose: completed means that the first was not counted
+        fleet.stop()
+        evidence = arena.evidence(fleet)
+
+    assert states == {"queued": 4}
+    assert checker.check(evidence) == []
+    assert arena.states(ids) == {"completed": 4}
+    assert {len(record.attempts) for record in arena.get(ids)} == {1}
+    report("row 8  grace too short: exit 3, 4 of 4 running jobs queued again at exit, attempts charged 0")
+
+
+def test_a_second_signal_ends_it_at_once_and_its_jobs_run_elsewhere(arena: Arena, report: Report) -> None:
+    ids = arena.enqueue([arena.call("once", 60.0) for _ in range(4)])
+    with arena.fleet() as fleet:
+        pid = fleet.start(replace(BUSY, grace_s=60.0))
+        poll(lambda: arena.started() == 4, 20, "all jobs run")
+        fleet.send(pid, signal.SIGTERM)
+        CLOCK.sleep(0.2)
+        assert pid in fleet.running
+        began_s = CLOCK.monotonic()
+        fleet.cut(pid, signal.SIGTERM)
+        code = fleet.wait(pid)
+        ended_s = CLOCK.monotonic() - began_s
+        fleet.start(BUSY)
+        arena.quiesce(30)
+        fleet.stop()
+        evidence = arena.evidence(fleet)
+
+    assert code == 128 + signal.SIGTERM
+    assert ended_s < 1.0
+    assert checker.no_loss(evidence) + checker.one_terminal(evidence) + checker.bounded_duplicates(evidence) == []
+    assert arena.states(ids) == {"completed": 4}
+    report(f"row 8  second SIGTERM: gone in {ended_s:.2f} s, exit {code}, 4 of 4 jobs completed elsewhere")

@@ -1,0 +1,114 @@
+"""`doctor`: every check can fail, and says what would help."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import apsw
+import pytest
+from msgspec.structs import replace
+
+from holdfast.ops.checks import Check, Findings, machine_checks, store_checks, task_check
+from holdfast.ports import Capabilities, Stats, Tally, WorkerRecord
+from holdfast.types import BreakerMode, JobState
+
+if TYPE_CHECKING:
+    from tests.unit.ops.conftest import Shop
+
+NOW = 1_000_000.0
+WORKER = WorkerRecord(id="w", lease_s=30.0, running=2)
+WELL = Findings(
+    capabilities=Capabilities(
+        name="sqlite", location="/shop.db", is_durable=True, is_shared=True, has_transactions=True
+    ),
+    stats=Stats(now=NOW, workers=[WORKER], oldest_ready_at={"default": NOW - 10}),
+    breakers={"mailer": BreakerMode.CLOSED},
+    wall_now=NOW,
+    free=10**10,
+    log=1000,
+)
+
+
+def wrong(found: Findings) -> list[Check]:
+    return [check for check in store_checks(found) if not check.is_ok]
+
+
+def stats(**fields: Any) -> dict[str, Any]:
+    return {"stats": replace(WELL.stats, **fields)}
+
+
+def test_all_is_well() -> None:
+    assert wrong(WELL) == []
+    assert all(check.is_ok for check in machine_checks())
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "text"),
+    [
+        ({"capabilities": replace(WELL.capabilities, is_durable=False)}, "store", "/shop.db, not durable"),
+        ({"free": 10**8}, "disk", "100.0 MB free"),
+        ({"log": 10**9}, "log", "1.0 GB of write-ahead log"),
+        ({"wall_now": NOW - 3600}, "clock", "the store's clock is 1h ahead of the machine's"),
+        ({"wall_now": NOW + 3600}, "clock", "the store's clock is 1h behind the machine's"),
+        (stats(workers=[], tallies=[Tally("q", "t", JobState.RETRYING, 3)]), "workers", "none, and 3 jobs to do"),
+        (stats(oldest_ready_at={"mail": NOW - 600}), "stuck jobs", "in mail (due 10m ago)"),
+        (stats(tallies=[Tally("q", "t", JobState.DEAD_LETTER, 4)]), "dead letters", "4"),
+        ({"breakers": {"mailer": BreakerMode.OPEN}}, "breakers", "mailer (open)"),
+        ({"breakers": {"mailer": BreakerMode.DISABLED}}, "breakers", "mailer (disabled)"),
+        ({"paused": ("mail", "slow")}, "queues", "paused: mail, slow"),
+    ],
+)
+def test_what_is_wrong_is_found_with_what_would_help(change: dict[str, Any], name: str, text: str) -> None:
+    (check,) = wrong(replace(WELL, **change))
+    assert (check.name, check.text.startswith(text)) == (name, True)
+    assert check.help
+
+
+def test_no_workers_and_nothing_to_do_is_no_trouble() -> None:
+    done = stats(workers=[], tallies=[Tally("q", "t", JobState.COMPLETED, 3)])
+    assert wrong(replace(WELL, **done)) == []
+
+
+def test_jobs_in_a_paused_queue_are_not_stuck() -> None:
+    found = replace(WELL, paused=("mail",), **stats(oldest_ready_at={"mail": NOW - 600}))
+    assert [check.name for check in wrong(found)] == ["queues"]
+
+
+def test_an_old_sqlite_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.46.0")
+    assert [check.name for check in machine_checks() if not check.is_ok] == ["SQLite"]
+
+
+def test_jobs_of_unknown_tasks_are_found_unless_they_are_done() -> None:
+    tallies = [Tally("q", "gone", JobState.QUEUED, 2), Tally("q", "old", JobState.COMPLETED, 5)]
+    found = replace(WELL, **stats(tallies=[*tallies, Tally("q", "gone", JobState.DEAD_LETTER, 1)]))
+    assert task_check(found, {"known"}).text == "the app does not know gone (3 jobs)"
+    assert task_check(found, {"known", "gone"}).is_ok
+
+
+def test_a_healthy_shop_is_well(shop: Shop) -> None:
+    shop.enqueue('{"order_id": 1}')
+    shop.work()
+    seen = shop.json("doctor", "--app", "shop:app")
+    assert seen["is_ok"] is True
+    assert [one["name"] for one in seen["checks"]][:4] == ["Python", "SQLite", "app", "store"]
+    assert "✓ workers       none, and nothing to do\n" in shop.cli("doctor").stdout
+
+
+def test_a_sick_shop_is_told_and_ends_with_1(shop: Shop) -> None:
+    shop.dead_letters(500)
+    told = shop.cli("doctor", code=1).stdout
+    assert "✗ dead letters  1\n" in told
+    assert "→ holdfast dlq groups\n" in told
+
+
+def test_what_cannot_be_looked_at_is_wrong_too(shop: Shop) -> None:
+    (shop.folder / "bad.db").write_text("no database at all" * 1000)
+    for words, name, text in (
+        (["--url", "sqlite:///nothing.db"], "store", "there is no store at"),
+        (["--url", "sqlite:///bad.db"], "store", "not a SQLite database"),
+        (["--app", "nowhere:app"], "app", "No module named 'nowhere'"),
+    ):
+        seen = shop.json("doctor", *words, code=1)
+        assert any(one["name"] == name and text in one["text"] for one in seen["checks"] if not one["is_ok"])
+    assert not (shop.folder / "nothing.db").exists()

@@ -1,0 +1,122 @@
+"""`breakers`, `queues`, `schedules` and `top`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from holdfast.ops.commands.top import Looker, Snapshot, drawn, sparkline
+from holdfast.ports import WorkerRecord
+
+if TYPE_CHECKING:
+    from tests.unit.ops.conftest import Shop
+
+
+@pytest.fixture
+def open_shop(shop: Shop) -> Shop:
+    """The shop with a job in its store."""
+    shop.enqueue('{"order_id": 1}')
+    return shop
+
+
+def test_breakers_are_listed_alone_or_by_name(open_shop: Shop) -> None:
+    assert open_shop.cli("breakers").stderr == "no breakers\n"
+    keys = [one["key"] for one in open_shop.json("breakers", "--app", "shop:app")["items"]]
+    assert keys == ["mailer", "shop.charge"]
+    assert "mailer" in open_shop.cli("breakers", "list", "--app", "shop:app").stdout
+
+
+def test_breakers_are_forced_open_disabled_and_reset(open_shop: Shop) -> None:
+    told = open_shop.cli("breakers", "force-open", "mailer", "--app", "shop:app")
+    assert told.stdout == "breaker mailer is forced_open\n"
+    assert "reset it first" in open_shop.cli("breakers", "disable", "mailer", code=1).stderr
+    assert open_shop.json("breakers", "reset", "mailer")["mode"] == "closed"
+    assert open_shop.json("breakers", "disable", "mailer")["mode"] == "disabled"
+    assert "disabled" in open_shop.cli("breakers").stdout
+
+
+def test_a_breaker_that_nobody_has_is_not_made_by_a_slip(open_shop: Shop) -> None:
+    done = open_shop.cli("breakers", "force-open", "mialer", "--app", "shop:app", code=1)
+    assert "there is no breaker 'mialer': did you mean mailer?" in done.stderr
+    assert open_shop.json("breakers")["items"] == []
+
+
+def test_queues_are_listed_paused_and_resumed(open_shop: Shop) -> None:
+    (queue,) = open_shop.json("queues")["items"]
+    assert (queue["name"], queue["depth"], queue["states"]) == ("default", 1, {"queued": 1})
+    assert open_shop.cli("queues", "pause", "default").stdout == "queue default is paused\n"
+    assert "paused" in open_shop.cli("queues", "list").stdout.splitlines()[-1]
+    open_shop.work()
+    assert open_shop.json("queues")["items"][0]["states"] == {"queued": 1}
+    assert open_shop.json("queues", "resume", "default") == {"name": "default", "is_paused": False}
+    open_shop.work()
+    assert open_shop.json("queues")["items"][0]["states"] == {"completed": 1}
+
+
+def test_a_slip_in_a_queues_name_is_noticed(open_shop: Shop) -> None:
+    assert "there are no jobs in a queue 'defualt'" in open_shop.cli("queues", "pause", "defualt").stderr
+    assert "queue 'default' was not paused" in open_shop.cli("queues", "resume", "default").stderr
+
+
+def test_schedules_are_listed_paused_and_resumed(open_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in (["shop:app"], ["shop.py"], ["list", "shop:app"]):
+        (one,) = open_shop.json("schedules", *words)["items"]
+        assert (one["name"], one["task"], one["is_paused"]) == ("nightly", "shop.charge", False)
+    assert open_shop.cli("schedules", "pause", "shop:app", "nightly").stdout == "schedule nightly is paused\n"
+    assert open_shop.json("schedules", "shop:app")["items"][0]["next_at"] is None
+    assert open_shop.json("schedules", "resume", "shop:app", "nightly")["is_paused"] is False
+    assert "did you mean nightly?" in open_shop.cli("schedules", "pause", "shop:app", "nighly", code=1).stderr
+    assert "which app?" in open_shop.cli("schedules", code=2).stderr
+    monkeypatch.setenv("HOLDFAST_APP", "shop:app")
+    assert "nightly" in open_shop.cli("schedules").stdout
+
+
+def test_top_looks_once_without_a_terminal(open_shop: Shop) -> None:
+    told = open_shop.cli("top").stdout
+    assert str(open_shop.folder / "shop.db") in told
+    assert "queued 1" in told
+    assert "no worker is running" in told
+    seen = open_shop.json("top")
+    assert (seen["jobs"]["queued"], seen["workers"], seen["groups"]) == (1, [], [])
+
+
+def test_top_looks_as_often_as_it_is_told(open_shop: Shop) -> None:
+    lines = open_shop.cli("top", "--json", "--count", "3", "--every", "0s").stdout.splitlines()
+    assert [msgspec.json.decode(line)["jobs"]["queued"] for line in lines] == [1, 1, 1]
+
+
+def test_top_shows_what_is_wrong_and_no_markup_of_users(shop: Shop) -> None:
+    shop.dead_letters(500, 700)
+    shop.cli("breakers", "force-open", "mailer", "--app", "shop:app")
+    told = shop.cli("top").stdout
+    assert "forced_open" in told
+    assert "declined \\x1b[31m[bold]" in told
+
+
+def test_workers_and_rates_are_drawn(shop: Shop) -> None:
+    shop.dead_letters(5)
+    seen = Looker(shop.app).look()
+    shop.app.close()
+    minute = int(seen.now // 60)
+    worker = WorkerRecord(id="w1", lease_s=30.0, host="[red]box", pid=7, running=3, seen_at=seen.now, started_at=0.0)
+    busy = msgspec.structs.replace(
+        seen,
+        workers=[worker],
+        minute={"completed": 1234},
+        per_minute=[(minute - 1, {"completed": 8}), (minute, {"completed": 1})],
+    )
+    told = text_of(busy)
+    assert "[red]box 7" in told
+    assert "completed 1,234" in told
+    assert sparkline(busy).endswith("█▂  completed a minute, at most 8")
+    assert sparkline(msgspec.structs.replace(seen, per_minute=[])) == ""
+
+
+def text_of(snapshot: Snapshot) -> str:
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(drawn(snapshot))
+    return capture.get()

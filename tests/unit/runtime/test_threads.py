@@ -1,0 +1,123 @@
+"""Sync jobs on threads: all of them run, none is begun twice, and long ones do not hold up the others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from holdfast.clock import SystemClock
+from holdfast.runtime.threads import Threads
+
+
+class Pool:
+    """Threads that keep what is done."""
+
+    def __init__(self, size: int, run: Callable[[int], None]) -> None:
+        self.done: list[int] = []
+        self.batches = 0
+        self.threads: Threads[int] = Threads(size, run, self._on_done, SystemClock())
+
+    def _on_done(self, done: list[int]) -> None:
+        self.batches += 1
+        self.done += done
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not is_so():
+            await SystemClock().asleep(0.001)
+
+
+async def test_everything_submitted_is_run_once_and_handed_back_in_batches() -> None:
+    ran: list[int] = []
+    pool = Pool(4, ran.append)
+    for start in range(0, 1000, 100):
+        pool.threads.submit(list(range(start, start + 100)))
+    await until(lambda: len(pool.done) == 1000)
+    assert sorted(ran) == sorted(pool.done) == list(range(1000))
+    assert pool.batches < 1000
+    pool.threads.close()
+
+
+async def test_a_job_that_blocks_does_not_hold_up_the_rest_of_its_batch() -> None:
+    go = threading.Event()
+    pool = Pool(2, lambda n: None if n else (go.wait(5), None)[1])
+    pool.threads.submit([0, 1, 2, 3])
+    await until(lambda: len(pool.done) == 3)
+    assert (sorted(pool.done), pool.threads.running) == ([1, 2, 3], {0})
+    go.set()
+    await until(lambda: len(pool.done) == 4)
+    pool.threads.close()
+
+
+async def test_blocking_jobs_run_on_every_thread_and_on_no_more() -> None:
+    go, lock = threading.Event(), threading.Lock()
+    running, most = 0, 0
+
+    def block(_: int) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        go.wait(5)
+        with lock:
+            running -= 1
+
+    pool = Pool(3, block)
+    pool.threads.submit(list(range(9)))
+    await until(lambda: running == 3)
+    assert pool.threads.waiting == 6
+    go.set()
+    await until(lambda: len(pool.done) == 9)
+    assert most == 3
+    pool.threads.close()
+
+
+async def test_threads_that_rest_are_woken_again() -> None:
+    pool = Pool(2, lambda _: None)
+    for n in range(50):
+        pool.threads.submit([n])
+        await until(lambda n=n: len(pool.done) == n + 1)  # type: ignore[misc]
+    assert pool.done == list(range(50))
+    pool.threads.close()
+
+
+async def test_what_was_not_begun_can_be_taken_back() -> None:
+    go = threading.Event()
+    pool = Pool(1, lambda _: (go.wait(5), None)[1])
+    pool.threads.submit([1, 2, 3])
+    await until(lambda: pool.threads.running == {1})
+    assert pool.threads.take_back() == [2, 3]
+    assert (pool.threads.take_back(), pool.threads.waiting) == ([], 0)
+    go.set()
+    await until(lambda: pool.done == [1])
+    pool.threads.close()
+
+
+async def test_a_closed_pool_lets_its_threads_go_and_begins_nothing_more() -> None:
+    before = threading.active_count()
+    go = threading.Event()
+    ran: list[int] = []
+
+    def work(n: int) -> None:
+        ran.append(n)
+        go.wait(5)
+
+    pool = Pool(2, work)
+    pool.threads.submit([1, 2, 3])
+    await until(lambda: len(ran) == 2)
+    pool.threads.close()
+    go.set()
+    await until(lambda: threading.active_count() == before)
+    assert sorted(ran) == [1, 2]
+
+
+async def test_it_learns_how_long_jobs_take() -> None:
+    pause = threading.Event()
+    pool = Pool(1, lambda _: (pause.wait(0.005), None)[1])
+    before = pool.threads.busy_s
+    pool.threads.submit(list(range(10)))
+    await until(lambda: len(pool.done) == 10)
+    assert before < pool.threads.busy_s < 0.05
+    pool.threads.close()
