@@ -40,10 +40,10 @@ def test_a_fix_that_fixes_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
     settings = Demo._settings
     monkeypatch.setattr(Demo, "_settings", lambda self, version: settings(self, "1"))
     told = Told()
-    one = Demo(told, orders=50, patience_s=8.0)
+    one = Demo(told, orders=50, patience_s=4.0)
 
     assert not one.run()
-    assert "every letter is replayed once" in one.surprises or "mail: not done" in one.surprises[0]
+    assert any("mail: not done" in surprise for surprise in one.surprises)
     assert "canaries passed" not in told.of("result")
 
 

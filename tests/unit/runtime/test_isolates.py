@@ -1,0 +1,290 @@
+"""Jobs in processes of their own: real ones, which crash, hang, remember and are used again."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.app import App
+from holdfast.clock import SystemClock, new_id, new_token
+from holdfast.errors import TimeLimitExceeded, WorkerDied
+from holdfast.ports import Claim, Delivery, Exchange, Note, Notes, WorkerRecord
+from holdfast.runtime.isolates import Isolates
+from holdfast.stores.memory import MemoryStore
+from holdfast.types import FailureType, JobRecord, JobState
+
+SHOP = """
+import asyncio, contextvars, os, sys, threading
+from pathlib import Path
+from holdfast import App, Discard, Invalid, JobContext, RetryPolicy, Snooze, Transient
+from holdfast.clock import SystemClock
+
+app = App("memory://")
+var = contextvars.ContextVar("var", default="clean")
+RETRY = RetryPolicy(max_retries=1, initial_delay=3.0, jitter=False)
+
+@app.task(name="pid", isolate="process")
+def pid() -> int:
+    return os.getpid()
+
+@app.task(name="leak", isolate="process")
+def leak(text: str) -> str:
+    seen = var.get()
+    var.set(text)
+    return seen
+
+@app.task(name="aleak", isolate="process")
+async def aleak(text: str) -> str:
+    seen = var.get()
+    var.set(text)
+    return seen
+
+@app.task(name="end", isolate="process", retry=RETRY)
+def end(how: str) -> object:
+    if how == "abort":
+        os.abort()
+    if how == "_exit":
+        os._exit(3)
+    if how == "exit":
+        sys.exit(3)
+    if how == "invalid":
+        raise Invalid("no such order")
+    if how == "transient":
+        raise Transient("busy")
+    if how == "snooze":
+        return Snooze(7.0)
+    if how == "discard":
+        return Discard("sold out")
+    if how == "odd":
+        return object()
+    return how
+
+@app.task(name="hang", isolate="process", timeout=0.3, retry=RETRY)
+def hang() -> None:
+    threading.Event().wait()
+
+@app.task(name="notes", isolate="process")
+def notes(job: JobContext) -> object:
+    job.checkpoint({"page": 1})
+    job.progress(0.5)
+    return [job.step("pay", lambda: "paid"), job.last_checkpoint, job.attempt]
+
+@app.task(name="anotes", isolate="process")
+async def anotes(job: JobContext) -> object:
+    async def pay() -> str:
+        return "paid"
+    await job.acheckpoint({"page": 1})
+    await job.aprogress(0.5)
+    return [await job.astep("pay", pay), job.last_checkpoint, job.attempt]
+
+@app.task(name="innocent", retry=RetryPolicy(max_retries=0))
+async def innocent(folder: str) -> int:
+    return os.getpid()
+
+@app.task(name="killer", retry=RetryPolicy(max_retries=1, initial_delay=1.0))
+def killer() -> None:
+    os.abort()
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> App:
+    name = f"shop_{new_id()[-8:]}"
+    (tmp_path / f"{name}.py").write_text(SHOP)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module(name)
+    monkeypatch.setitem(sys.modules, name, module)
+    app = module.app
+    assert isinstance(app, App)
+    assert app.target == f"{name}:app"
+    return app
+
+
+class Lines:
+    """What a worker has beside the processes: its notes."""
+
+    def __init__(self, isolates: Isolates, notes: list[Note]) -> None:
+        self.isolates = isolates
+        self.notes = notes
+        self.starts = 0
+
+    def _on_start(self) -> None:
+        self.starts += 1
+
+    async def run(
+        self, task: str, payload: bytes = b"{}", timeout_s: float | None = 10.0, notes: Notes | None = None
+    ) -> Any:
+        delivery = Delivery(
+            id=new_id(), task=task, queue="q", payload=payload, token=new_token(), attempt=1, notes=notes
+        )
+        return await self.isolates.run(delivery, timeout_s, self._on_start)
+
+
+@pytest.fixture
+async def lines(shop: App) -> AsyncIterator[Lines]:
+    notes: list[Note] = []
+
+    async def note(one: Note) -> bool:
+        notes.append(one)
+        return True
+
+    isolates = Isolates(1, shop.target, note, SystemClock(), 7.5)
+    yield Lines(isolates, notes)
+    await isolates.close()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not is_so():
+            await SystemClock().asleep(0.005)
+
+
+async def test_a_process_that_survives_its_job_is_used_again_and_leaks_nothing(lines: Lines) -> None:
+    first = await lines.run("pid")
+    for task in ("leak", "leak", "aleak", "aleak"):
+        ended = await lines.run(task, b'{"text":"of another job"}')
+        assert ended.result == b'"clean"'
+    assert (await lines.run("pid")).result == first.result
+
+
+async def test_every_outcome_comes_back_as_what_it_is(lines: Lines) -> None:
+    async def end(how: str) -> Any:
+        return await lines.run("end", b'{"how":"%s"}' % how.encode())
+
+    assert (await end("fine")).result == b'"fine"'
+    assert (await end("snooze")).snooze_s == 7.0
+    assert (await end("discard")).discard == "sold out"
+    odd = await end("odd")
+    assert odd.result == b"null"
+    assert "not kept" in odd.reason
+    invalid = await end("invalid")
+    assert (invalid.failure_type, invalid.delay_s, invalid.reason) == (FailureType.VALIDATION, None, "not retriable")
+    assert invalid.texts["message"] == "no such order"
+    assert "in end" in invalid.texts["traceback"]
+    transient = await end("transient")
+    assert (transient.failure_type, transient.delay_s) == (FailureType.TRANSIENT, 3.0)
+    left = await end("exit")
+    assert (left.failure_type, left.texts["error_name"]) == (FailureType.SYSTEM, "SystemExit")
+    wrong = await lines.run("end", b'{"how":5}')
+    assert wrong.failure_type is FailureType.VALIDATION
+    assert "argument 'how'" in wrong.texts["message"]
+
+
+@pytest.mark.parametrize(("how", "words"), [("abort", "ended by signal 6"), ("_exit", "exited with 3")])
+async def test_a_crash_is_told_and_the_next_job_gets_a_new_process(lines: Lines, how: str, words: str) -> None:
+    first = await lines.run("pid")
+    with pytest.raises(WorkerDied, match=words):
+        await lines.run("end", b'{"how":"%s"}' % how.encode())
+    assert (await lines.run("pid")).result != first.result
+
+
+async def test_a_job_is_killed_at_its_time_limit(lines: Lines) -> None:
+    first = await lines.run("pid")
+    with pytest.raises(TimeLimitExceeded):
+        await lines.run("hang", timeout_s=0.05)
+    await until(lambda: not Path(f"/proc/{first.result.decode()}").exists())
+
+
+async def test_a_job_that_is_cancelled_takes_its_process_along(lines: Lines) -> None:
+    first = await lines.run("pid")
+    starts = lines.starts
+    task = asyncio.create_task(lines.run("hang", timeout_s=None))
+    await until(lambda: lines.starts == starts + 2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not Path(f"/proc/{first.result.decode()}").exists()
+
+
+@pytest.mark.parametrize("task", ["notes", "anotes"])
+async def test_notes_cross_the_line(lines: Lines, task: str) -> None:
+    ended = await lines.run(task)
+    assert ended.result == b'["paid",{"page":1},1]'
+    assert [(one.checkpoint, one.progress, one.step) for one in lines.notes] == [
+        (b'{"page":1}', None, None),
+        (None, 0.5, None),
+        (None, None, ("pay", b'"paid"')),
+    ]
+    again = await lines.run(task, notes=Notes(steps={"pay": b'"paid before"'}))
+    assert again.result == b'["paid before",{"page":1},1]'
+
+
+async def test_an_app_that_cannot_be_loaded_says_so_and_leaves_no_process(tmp_path: Path) -> None:
+    async def note(one: Note) -> bool:
+        raise AssertionError(one)
+
+    isolates = Isolates(1, f"{tmp_path}/nowhere.py:app", note, SystemClock(), 7.5)
+    delivery = Delivery(id="1", task="t", queue="q", payload=b"{}", token=b"t", attempt=1)
+    with pytest.raises(WorkerDied, match=r"could not load .*ModuleNotFoundError"):
+        await isolates.run(delivery, 5.0, lambda: None)
+    await isolates.close()
+
+
+async def test_what_is_cancelled_while_its_process_starts_leaves_none_behind(lines: Lines) -> None:
+    before = children()
+    task = asyncio.create_task(lines.run("pid"))
+    await until(lambda: len(children()) > len(before))
+    assert lines.starts == 1  # it is begun, as far as the worker is concerned: nobody gives it back for waiting
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(lambda: children() <= before)
+
+
+def children() -> set[str]:
+    """The processes that this one has started."""
+    return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+
+
+# ---------------------------------------------------------------- through a worker
+
+
+async def record_of(app: App, job_id: str) -> JobRecord:
+    (record,) = await app.store.get([job_id])
+    assert record is not None
+    return record
+
+
+async def test_a_crash_is_an_attempt_that_failed(shop: App) -> None:
+    job = await shop.tasks["end"].aenqueue("abort")
+    await shop.arun_until_idle()
+    record = await record_of(shop, job.id)
+    assert (record.state, record.reason) == (JobState.DEAD_LETTER, "retries used up")
+    assert [(one.failure_type, one.error_name.rpartition(".")[2]) for one in record.attempts] == [
+        (FailureType.SYSTEM, "WorkerDied")
+    ] * 2
+
+
+async def test_a_job_beyond_its_limit_is_killed_and_retried(shop: App) -> None:
+    job = await shop.tasks["hang"].aenqueue()
+    await shop.arun_until_idle()
+    record = await record_of(shop, job.id)
+    assert [one.error_name.rpartition(".")[2] for one in record.attempts] == ["TimeLimitExceeded"] * 2
+    assert record.state is JobState.DEAD_LETTER
+
+
+async def test_after_a_death_the_suspects_run_alone_and_only_the_killer_is_charged(shop: App, tmp_path: Path) -> None:
+    innocent = await shop.tasks["innocent"].aenqueue(str(tmp_path))
+    killer = await shop.tasks["killer"].aenqueue()
+    await shop.store.heartbeat(WorkerRecord(id="dead", lease_s=30.0))
+    claim = Claim(worker="dead", token=new_token(), limit=10)
+    assert len((await shop.store.exchange(Exchange(claim=claim))).deliveries) == 2
+    assert isinstance(shop.store, MemoryStore)
+    shop.store.clock_offset_s += 31.0  # it died with both in its hands
+    await shop.arun_until_idle()
+    record = await record_of(shop, innocent.id)
+    assert (record.state, len(record.attempts)) == (JobState.COMPLETED, 1)
+    assert int(record.result or b"0") not in (0, _own_pid())
+    killed = await record_of(shop, killer.id)
+    assert killed.attempts[0].error_name.endswith("WorkerDied")
+    assert killed.attempts[0].number == 2
+
+
+def _own_pid() -> int:
+    return int(Path("/proc/self").resolve().name)
