@@ -10,7 +10,7 @@ import pytest
 from holdfast.errors import ConfigError
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
-from holdfast.wiring import open_store, url_or_default
+from holdfast.wiring import _sqlite_parts, open_store, url_or_default
 
 
 def test_without_a_url_the_environment_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,21 +31,22 @@ def test_memory_stores_are_new_each_time_and_go_by_the_clock_given(clock: Manual
 
 
 @pytest.mark.parametrize(
-    ("url", "path"),
+    ("url", "path", "synchronous"),
     [
-        ("sqlite:///shop.db", "shop.db"),
-        ("sqlite:///a%20folder/shop.db", "a folder/shop.db"),
-        ("sqlite:////{root}/deep/shop.db", "deep/shop.db"),
-        ("sqlite:///shop.db?synchronous=normal", "shop.db"),
+        ("sqlite:///shop.db", "shop.db", "FULL"),
+        ("sqlite:///a%20folder/shop.db", "a folder/shop.db", "FULL"),
+        ("sqlite:///{root}/deep/shop.db", "deep/shop.db", "FULL"),
+        ("sqlite:///shop.db?synchronous=Normal", "shop.db", "NORMAL"),
     ],
 )
-def test_a_sqlite_url_is_a_path_and_nothing_is_created(
-    url: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_sqlite_url_is_a_path_and_nothing_is_created_before_the_first_use(
+    url: str, path: str, synchronous: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    store = open_store(url.replace("/{root}", str(tmp_path)))
+    url = url.format(root=tmp_path)
+    assert _sqlite_parts(url) == (tmp_path / path, synchronous)
+    open_store(url)
     assert list(tmp_path.iterdir()) == []
-    del store, path
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -84,12 +85,13 @@ async def anotes(job: JobContext) -> object:
     return [await job.astep("pay", pay), job.last_checkpoint, job.attempt]
 
 @app.task(name="innocent", retry=RetryPolicy(max_retries=0))
-async def innocent(folder: str) -> int:
+async def innocent() -> int:
     return os.getpid()
 
 @app.task(name="killer", retry=RetryPolicy(max_retries=1, initial_delay=1.0))
-def killer() -> None:
-    os.abort()
+def killer(worker: int) -> None:
+    if os.getpid() != worker:
+        os.abort()
 """
 
 
@@ -188,7 +190,7 @@ async def test_a_job_is_killed_at_its_time_limit(lines: Lines) -> None:
     first = await lines.run("pid")
     with pytest.raises(TimeLimitExceeded):
         await lines.run("hang", timeout_s=0.05)
-    await until(lambda: not Path(f"/proc/{first.result.decode()}").exists())
+    await until(lambda: not is_there(first.result))
 
 
 async def test_a_job_that_is_cancelled_takes_its_process_along(lines: Lines) -> None:
@@ -199,7 +201,7 @@ async def test_a_job_that_is_cancelled_takes_its_process_along(lines: Lines) -> 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not Path(f"/proc/{first.result.decode()}").exists()
+    assert not is_there(first.result)
 
 
 @pytest.mark.parametrize("task", ["notes", "anotes"])
@@ -237,6 +239,10 @@ async def test_what_is_cancelled_while_its_process_starts_leaves_none_behind(lin
     await until(lambda: children() <= before)
 
 
+def is_there(pid: bytes) -> bool:
+    return Path("/proc", pid.decode()).exists()
+
+
 def children() -> set[str]:
     """The processes that this one has started."""
     return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
@@ -269,22 +275,32 @@ async def test_a_job_beyond_its_limit_is_killed_and_retried(shop: App) -> None:
     assert record.state is JobState.DEAD_LETTER
 
 
-async def test_after_a_death_the_suspects_run_alone_and_only_the_killer_is_charged(shop: App, tmp_path: Path) -> None:
-    innocent = await shop.tasks["innocent"].aenqueue(str(tmp_path))
-    killer = await shop.tasks["killer"].aenqueue()
+async def died_with(shop: App, *jobs: Any) -> None:
+    """A worker claims these jobs, and dies with them in its hands."""
     await shop.store.heartbeat(WorkerRecord(id="dead", lease_s=30.0))
     claim = Claim(worker="dead", token=new_token(), limit=10)
-    assert len((await shop.store.exchange(Exchange(claim=claim))).deliveries) == 2
+    assert len((await shop.store.exchange(Exchange(claim=claim))).deliveries) == len(jobs)
     assert isinstance(shop.store, MemoryStore)
-    shop.store.clock_offset_s += 31.0  # it died with both in its hands
+    shop.store.clock_offset_s += 31.0
+
+
+async def test_after_a_death_the_suspects_run_alone_and_only_the_killer_is_charged(shop: App) -> None:
+    innocent = await shop.tasks["innocent"].aenqueue()
+    killer = await shop.tasks["killer"].aenqueue(os.getpid())
+    await died_with(shop, innocent, killer)
     await shop.arun_until_idle()
     record = await record_of(shop, innocent.id)
     assert (record.state, len(record.attempts)) == (JobState.COMPLETED, 1)
-    assert int(record.result or b"0") not in (0, _own_pid())
+    assert int(record.result or b"0") not in (0, os.getpid())
     killed = await record_of(shop, killer.id)
     assert killed.attempts[0].error_name.endswith("WorkerDied")
     assert killed.attempts[0].number == 2
 
 
-def _own_pid() -> int:
-    return int(Path("/proc/self").resolve().name)
+async def test_a_suspect_that_died_alone_is_retried_alone(shop: App) -> None:
+    killer = await shop.tasks["killer"].aenqueue(os.getpid())
+    await died_with(shop, killer)
+    await shop.arun_until_idle()
+    record = await record_of(shop, killer.id)
+    assert [one.error_name.rpartition(".")[2] for one in record.attempts] == ["WorkerDied", "WorkerDied"]
+    assert record.state is JobState.DEAD_LETTER

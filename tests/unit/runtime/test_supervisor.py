@@ -1,0 +1,206 @@
+"""Real worker processes under a supervisor: replaced when they die, stopped in good order, restarted on changes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.clock import SystemClock
+
+DRIVER = """
+import sys
+from pathlib import Path
+from holdfast.clock import SystemClock
+from holdfast.runtime.runner import Room
+from holdfast.runtime.supervisor import Supervisor
+from holdfast.runtime.worker import WorkerSettings
+
+count, grace_s, watch = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
+settings = WorkerSettings(grace_s=grace_s, room=Room(threads=2), queues=("default",))
+supervisor = Supervisor("shop:app", settings, count, SystemClock(), watch=Path(watch[0]) if watch else None)
+sys.exit(supervisor.run())
+"""
+
+SHOP = """
+import asyncio, os, threading
+from pathlib import Path
+from holdfast import App, StoreError
+
+app = App("memory://")
+
+def note(line):
+    with open("log", "a") as file:
+        file.write(line + "\\n")
+
+@app.task
+async def endless():
+    note("endless")
+    await asyncio.Event().wait()
+
+@app.task
+def stuck():
+    note("stuck")
+    threading.Event().wait()
+
+@app.task(timeout=0.1)
+def overdue():
+    note("overdue")
+    threading.Event().wait()
+
+@app.on_startup
+async def start():
+    is_first = not Path("log").exists()
+    note(f"started {os.getpid()}")
+    %s
+
+@app.on_shutdown
+def stop():
+    note(f"stopped {os.getpid()}")
+"""
+
+
+class Supervised:
+    """A supervisor in a process of its own, and what its workers wrote down."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def write(self, on_startup: str = "pass") -> None:
+        (self.folder / "shop.py").write_text(SHOP % on_startup)
+
+    def start(self, count: int = 1, grace_s: float = 5.0, *, watch: bool = False) -> None:
+        (self.folder / "driver.py").write_text(DRIVER)
+        command = [sys.executable, "driver.py", str(count), str(grace_s), *([str(self.folder)] if watch else [])]
+        with (self.folder / "errors").open("wb") as errors:
+            self.process = subprocess.Popen(command, cwd=self.folder, stderr=errors)
+
+    def lines(self, word: str) -> list[str]:
+        log = self.folder / "log"
+        return [line for line in log.read_text().splitlines() if line.startswith(word)] if log.exists() else []
+
+    def started(self) -> list[int]:
+        return [int(line.split()[1]) for line in self.lines("started")]
+
+    @property
+    def errors(self) -> str:
+        return (self.folder / "errors").read_text()
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        clock = SystemClock()
+        deadline_s = clock.monotonic() + 15.0
+        while not is_so():
+            assert clock.monotonic() < deadline_s, (self.errors, self.lines(""))
+            assert self.process is not None
+            clock.sleep(0.01)
+
+    def send(self, number: signal.Signals = signal.SIGTERM) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        assert self.process is not None
+        return self.process.wait(15)
+
+
+@pytest.fixture
+def supervised(tmp_path: Path) -> Iterator[Supervised]:
+    supervised = Supervised(tmp_path)
+    supervised.write()
+    yield supervised
+    if supervised.process is not None and supervised.process.poll() is None:
+        supervised.process.kill()
+        supervised.process.wait(5)
+    for pid in supervised.started():
+        assert not is_alive(pid), supervised.errors
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process; one that has ended and waits to be noticed is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_dead_are_replaced_and_a_signal_drains_all(supervised: Supervised, number: signal.Signals) -> None:
+    supervised.start(2)
+    supervised.until(lambda: len(supervised.started()) == 2)
+    first, second = supervised.started()
+    os.kill(first, signal.SIGKILL)
+    supervised.until(lambda: len(supervised.started()) == 3)
+    supervised.send(number)
+    assert supervised.wait() == 0
+    third = supervised.started()[2]
+    assert sorted(supervised.lines("stopped")) == sorted([f"stopped {second}", f"stopped {third}"])
+    assert "ended with 137 and is started again" in supervised.errors
+
+
+def test_what_does_not_end_within_the_grace_time_is_given_back_and_the_exit_code_says_so(
+    supervised: Supervised,
+) -> None:
+    supervised.write("await endless.aenqueue()")
+    supervised.start(1, grace_s=0.1)
+    supervised.until(lambda: bool(supervised.lines("endless")))
+    supervised.send()
+    assert supervised.wait() == 3
+    assert len(supervised.lines("stopped")) == 1
+
+
+def test_a_second_signal_ends_everything_at_once(supervised: Supervised) -> None:
+    supervised.write("await stuck.aenqueue()")
+    supervised.start(1, grace_s=60.0)
+    supervised.until(lambda: bool(supervised.lines("stuck")))
+    supervised.send()
+    SystemClock().sleep(0.3)  # two signals at once are one to the kernel
+    assert supervised.process is not None
+    assert supervised.process.poll() is None
+    supervised.send()
+    assert supervised.wait() == 128 + signal.SIGTERM
+    assert supervised.lines("stopped") == []
+
+
+def test_a_process_with_a_thread_that_hangs_is_replaced_at_once(supervised: Supervised) -> None:
+    supervised.write("if is_first: await overdue.aenqueue()")
+    supervised.start(1, grace_s=5.0)
+    supervised.until(lambda: len(supervised.started()) == 2)
+    supervised.send()
+    assert supervised.wait() == 0
+    assert "is replaced" in supervised.errors
+
+
+@pytest.mark.parametrize("text", ["import nothing_of_the_kind", "from holdfast import App\nother = App('memory://')"])
+def test_an_app_that_cannot_be_loaded_ends_the_supervisor_with_words(supervised: Supervised, text: str) -> None:
+    (supervised.folder / "shop.py").write_text(text)
+    supervised.start(2)
+    assert supervised.wait() == 2
+    assert "holdfast worker: " in supervised.errors
+
+
+def test_an_error_of_the_store_at_work_is_no_reason_to_give_up(supervised: Supervised) -> None:
+    supervised.write("if is_first: raise StoreError('no connection')")
+    supervised.start(1)
+    supervised.until(lambda: len(supervised.started()) == 2)
+    supervised.send()
+    assert supervised.wait() == 0
+
+
+def test_a_change_of_a_file_restarts_the_processes(supervised: Supervised) -> None:
+    supervised.start(1, watch=True)
+    supervised.until(lambda: len(supervised.started()) == 1)
+    supervised.write("note('changed')")
+    supervised.until(lambda: len(supervised.started()) == 2 and bool(supervised.lines("changed")))
+    assert len(supervised.lines("stopped")) == 1
+    (supervised.folder / "shop.py").write_text("this is no Python")
+    supervised.until(lambda: "SyntaxError" in supervised.errors)
+    supervised.write()
+    supervised.until(lambda: len(supervised.started()) == 3)
+    supervised.send()
+    assert supervised.wait() == 0
