@@ -82,9 +82,9 @@ class Settlement(Struct, frozen=True, kw_only=True):
     """Remembered in the job's history. A completed attempt needs none: the job itself says all about it, and a store
     adds it to what `get` answers. An attempt with a failure_type is the job's latest failure from now on."""
     is_refunded: bool = False
-    """The attempt is not counted: for park and release."""
+    """The attempt is not counted, and the next one has its number: for park and release."""
     is_suspect: bool = False
-    """For release: it may have killed its worker, so it is to be run by itself next."""
+    """For release and retry: it may have killed its worker, or has, so it is to be run by itself next."""
 
 
 class ValueChange(Struct, frozen=True):

@@ -274,7 +274,7 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     ended_at: float | None = None
     """When it reached its terminal state."""
     attempt: int = 0
-    """Attempts that have been claimed."""
+    """Attempts that have been claimed, without those that cost nothing."""
     reason: str = ""
     """Why it was parked, given up, discarded or cancelled."""
     result: bytes | None = None

@@ -23,9 +23,10 @@ from tests.faults.workers import Fleet, poll
 
 _PAGE = 500
 _AUDIT: Final = """
-CREATE TABLE audit (number INTEGER PRIMARY KEY, job TEXT, before TEXT, after TEXT);
+CREATE TABLE audit (number INTEGER PRIMARY KEY, job TEXT, before TEXT, after TEXT, token TEXT);
 CREATE TRIGGER audit_states AFTER UPDATE OF state ON holdfast_jobs BEGIN
-    INSERT INTO audit (job, before, after) VALUES (new.id, old.state, new.state);
+    INSERT INTO audit (job, before, after, token)
+    VALUES (new.id, old.state, new.state, lower(hex(new.token)));
 END;
 """
 
@@ -148,7 +149,7 @@ class Arena:
         tallies: Counter[str] = Counter()
         for tally in self.stats().tallies:
             tallies[tally.state.value] += tally.n
-        rows = self.sql("SELECT job, before, after FROM audit ORDER BY number") if self._is_audited else []
+        rows = self.sql("SELECT job, before, after, token FROM audit ORDER BY number") if self._is_audited else []
         return Evidence(
             attempted=list(self.client.attempted),
             acked=list(self.client.acked),

@@ -28,6 +28,8 @@ class Transition(Struct, frozen=True):
     job: str
     before: str
     after: str
+    token: str
+    """Of the latest lease."""
 
 
 class Fault(Struct, frozen=True):
@@ -85,10 +87,10 @@ class Run(Struct, frozen=True):
 
 def runs_by_job(effects: Sequence[Effect]) -> dict[str, list[Run]]:
     """The executions of each job, in the order in which they began."""
-    ends = {(one.job, one.attempt, one.pid): one for one in effects if one.what != "start"}
+    ends = {(one.job, one.token, one.pid): one for one in effects if one.what != "start"}
     runs: dict[str, list[Run]] = defaultdict(list)
     for one in sorted((one for one in effects if one.what == "start"), key=lambda one: one.at):
-        runs[one.job].append(Run(one, ends.get((one.job, one.attempt, one.pid))))
+        runs[one.job].append(Run(one, ends.get((one.job, one.token, one.pid))))
     return runs
 
 
@@ -120,11 +122,13 @@ def one_terminal(evidence: Evidence) -> list[str]:
         for one in evidence.transitions
         if (one.before, one.after) not in _LEGAL
     ]
+    latest = {one.job: one for one in evidence.transitions}
     for job in evidence.jobs.values():
-        if job.state is JobState.COMPLETED and job.result is not None and job.result != json.encode(job.attempt):
-            found.append(f"I2 stale result: {job.id} is at attempt {job.attempt}, its result is of {job.result!r}")
-    starts = Counter((one.job, one.attempt) for one in evidence.effects if one.what == "start")
-    return found + [f"I2 one lease ran twice: {job} attempt {n}" for (job, n), times in starts.items() if times > 1]
+        change = latest.get(job.id)
+        if change is not None and change.after == "completed" and job.result != json.encode(change.token):
+            found.append(f"I2 stale result: {job.id} was held under {change.token}, its result is of {job.result!r}")
+    starts = Counter((one.job, one.token) for one in evidence.effects if one.what == "start")
+    return found + [f"I2 one lease ran twice: {job} under {token}" for (job, token), n in starts.items() if n > 1]
 
 
 def bounded_duplicates(evidence: Evidence) -> list[str]:
@@ -136,7 +140,7 @@ def bounded_duplicates(evidence: Evidence) -> list[str]:
                 run.start.at <= fault.at <= following.start.at for fault in _faults_of(run.start, evidence)
             )
             if not is_explained:
-                found.append(f"I3 duplicate: {job} attempt {run.start.attempt} ran again without failure or fault")
+                found.append(f"I3 duplicate: {job} ran again after {run.start.token} without failure or fault")
     return found
 
 

@@ -13,7 +13,7 @@ from holdfast.clock import SystemClock
 
 What = Literal["start", "end", "fail", "stop"]
 
-_FIELDS = 8
+_FIELDS = 9
 _CLOSED = "."
 
 
@@ -22,6 +22,8 @@ class Effect(Struct, frozen=True):
 
     job: str
     attempt: int
+    token: str
+    """Of the lease that it ran under."""
     what: What
     task: str = "work"
     pid: int = 0
@@ -38,12 +40,12 @@ class EffectLedger:
         self._clock = SystemClock()
         self._fd: int | None = None
 
-    def write(self, job: str, attempt: int, what: What, task: str) -> None:
+    def write(self, job: str, attempt: int, token: str, what: What, task: str) -> None:
         """Add a line. It begins with its newline, so that one torn by a kill spoils no other."""
         if self._fd is None:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         at = self._clock.monotonic()
-        line = f"\n{job} {attempt} {what} {task} {os.getpid()} {os.getppid()} {at!r} {_CLOSED}"
+        line = f"\n{job} {attempt} {token} {what} {task} {os.getpid()} {os.getppid()} {at!r} {_CLOSED}"
         os.write(self._fd, line.encode())
 
     def read(self) -> list[Effect]:
@@ -58,8 +60,8 @@ def _is_whole(words: Sequence[str]) -> bool:
 
 
 def _effect(words: Sequence[str]) -> Effect:
-    job, attempt, what, task, pid, parent, at, _ = words
-    return Effect(job, int(attempt), what, task, int(pid), int(parent), float(at))  # type: ignore[arg-type]
+    job, attempt, token, what, task, pid, parent, at, _ = words
+    return Effect(job, int(attempt), token, what, task, int(pid), int(parent), float(at))  # type: ignore[arg-type]
 
 
 class ClientLedger:

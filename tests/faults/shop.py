@@ -1,4 +1,4 @@
-"""The tasks that worker processes run under fault: each keeps a ledger of what it does, and returns its attempt."""
+"""The tasks that worker processes run under fault: each keeps a ledger of what it does, and returns its lease's token."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,19 +25,25 @@ _ONCE: Final = RetryPolicy(max_retries=0)
 _LIMIT_S: Final = 1.0
 
 
+def token_of(job: JobContext) -> str:
+    """The lease that it runs under, which no user needs to know."""
+    return job._delivery.token.hex()
+
+
 @contextmanager
 def noted(ledger: EffectLedger, job: JobContext) -> Iterator[None]:
     """One line at the start and one at the end, whichever end it is."""
-    ledger.write(job.id, job.attempt, "start", job.task)
+    note = partial(ledger.write, job.id, job.attempt, token_of(job), task=job.task)
+    note("start")
     try:
         yield
     except asyncio.CancelledError:
-        ledger.write(job.id, job.attempt, "stop", job.task)
+        note("stop")
         raise
     except Exception:
-        ledger.write(job.id, job.attempt, "fail", job.task)
+        note("fail")
         raise
-    ledger.write(job.id, job.attempt, "end", job.task)
+    note("end")
 
 
 def open_shop(url: str, effects: Path) -> App:
@@ -46,27 +53,28 @@ def open_shop(url: str, effects: Path) -> App:
     clock = SystemClock()
 
     @app.task(name="work", breaker=None, retry=_QUICK)
-    async def work(job: JobContext, number: int, seconds: float = 0.0, failures: int = 0) -> int:
+    async def work(job: JobContext, number: int, seconds: float = 0.0, failures: int = 0) -> str:
         with noted(ledger, job):
             await clock.asleep(seconds)
             if job.attempt <= failures:
                 raise Transient(f"number {number} fails {failures} times")
-        return job.attempt
+        return token_of(job)
 
     @app.task(name="toil", breaker=None, retry=_QUICK)
-    def toil(job: JobContext, number: int, seconds: float = 0.0, failures: int = 0) -> int:
+    def toil(job: JobContext, number: int, seconds: float = 0.0, failures: int = 0) -> str:
         with noted(ledger, job):
             clock.sleep(seconds)
             if job.attempt <= failures:
                 raise Transient(f"number {number} fails {failures} times")
-        return job.attempt
+        return token_of(job)
 
     @app.task(name="once", breaker=None, retry=_ONCE)
-    async def once(job: JobContext, seconds: float, again: float = 0.0) -> int:
-        """Has no attempt to lose; lasts `again` seconds in later attempts."""
+    async def once(job: JobContext, seconds: float, again: float = 0.0) -> str:
+        """Has no attempt to lose; lasts `again` seconds when it is run again."""
+        is_first = all(one.job != job.id for one in ledger.read())
         with noted(ledger, job):
-            await clock.asleep(seconds if job.attempt == 1 else again)
-        return job.attempt
+            await clock.asleep(seconds if is_first else again)
+        return token_of(job)
 
     @app.task(name="poison", breaker=None, retry=RetryPolicy(max_retries=POISON_RETRIES, initial_delay=0.05))
     def poison(job: JobContext) -> None:
@@ -93,9 +101,9 @@ def open_shop(url: str, effects: Path) -> App:
                 clock.sleep(0.05)
 
     @app.task(name="apart", breaker=None, retry=_QUICK, isolate="process")
-    def apart(job: JobContext, number: int) -> int:
+    def apart(job: JobContext, number: int) -> str:
         with noted(ledger, job):
-            return job.attempt
+            return token_of(job)
 
     @app.task(name="echo", breaker=None, retry=_QUICK)
     async def echo(value: Any) -> Any:

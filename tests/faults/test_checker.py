@@ -15,7 +15,7 @@ from tests.faults.ledger import ClientLedger, Effect, EffectLedger
 
 
 def record(name: str, state: JobState = JobState.COMPLETED, attempt: int = 1, **fields: object) -> JobRecord:
-    result = b"%d" % attempt if state is JobState.COMPLETED else None
+    result = b'"t%d"' % attempt if state is JobState.COMPLETED else None
     plain = JobRecord(id=name, task="work", payload=b"{}", state=state, attempt=attempt, result=result)
     return replace(plain, **fields)
 
@@ -27,20 +27,21 @@ def good() -> Evidence:
         acked=["a", "b", "c"],
         jobs={"a": record("a"), "b": record("b", attempt=2), "c": record("c", attempt=2)},
         effects=[
-            Effect("a", 1, "start", "work", 10, 1, 1.0),
-            Effect("a", 1, "end", "work", 10, 1, 1.1),
-            Effect("b", 1, "start", "work", 10, 1, 1.0),
-            Effect("b", 1, "fail", "work", 10, 1, 1.1),
-            Effect("b", 2, "start", "work", 11, 1, 1.5),
-            Effect("b", 2, "end", "work", 11, 1, 1.6),
-            Effect("c", 1, "start", "work", 10, 1, 2.0),
-            Effect("c", 2, "start", "work", 30, 11, 4.0),
-            Effect("c", 2, "end", "work", 30, 11, 4.1),
+            Effect("a", 1, "t1", "start", "work", 10, 1, 1.0),
+            Effect("a", 1, "t1", "end", "work", 10, 1, 1.1),
+            Effect("b", 1, "t1", "start", "work", 10, 1, 1.0),
+            Effect("b", 1, "t1", "fail", "work", 10, 1, 1.1),
+            Effect("b", 2, "t2", "start", "work", 11, 1, 1.5),
+            Effect("b", 2, "t2", "end", "work", 11, 1, 1.6),
+            Effect("c", 1, "t1", "start", "work", 10, 1, 2.0),
+            Effect("c", 2, "t2", "start", "work", 30, 11, 4.0),
+            Effect("c", 2, "t2", "end", "work", 30, 11, 4.1),
         ],
         transitions=[
-            Transition("a", "queued", "running"),
-            Transition("a", "running", "completed"),
-            Transition("b", "running", "retrying"),
+            Transition("a", "queued", "running", "t1"),
+            Transition("a", "running", "completed", "t1"),
+            Transition("b", "running", "retrying", "t1"),
+            Transition("c", "running", "completed", "t2"),
         ],
         faults=[Fault("kill", 10, 2.5)],
         samples=[Sample(acked=1, counted=2, attempted=4)],
@@ -74,20 +75,20 @@ BROKEN: list[tuple[str, Break]] = [
         "I1 twice",
         lambda run: with_job(record("d", idempotency_key="k"))(with_job(record("a", idempotency_key="k"))(run)),
     ),
-    ("I2 illegal change", lambda run: replace(run, transitions=[Transition("a", "completed", "completed")])),
-    ("I2 illegal change", lambda run: replace(run, transitions=[Transition("a", "dead_letter", "running")])),
-    ("I2 stale result", with_job(record("c", attempt=2, result=b"1"))),
-    ("I2 one lease ran twice", with_effects(Effect("a", 1, "start", "work", 10, 1, 2.2))),
-    ("I3 duplicate", with_effects(Effect("a", 2, "start", "work", 11, 1, 1.2))),
+    ("I2 illegal change", lambda run: replace(run, transitions=[Transition("a", "completed", "completed", "t1")])),
+    ("I2 illegal change", lambda run: replace(run, transitions=[Transition("a", "dead_letter", "running", "t1")])),
+    ("I2 stale result", with_job(record("c", attempt=2, result=b'"t1"'))),
+    ("I2 one lease ran twice", with_effects(Effect("a", 1, "t1", "start", "work", 10, 1, 2.2))),
+    ("I3 duplicate", with_effects(Effect("a", 2, "t2", "start", "work", 11, 1, 1.2))),
     ("I3 duplicate", lambda run: replace(run, faults=[])),
     ("I3 duplicate", lambda run: replace(run, faults=[Fault("kill", 99, 2.5)])),
     ("I3 duplicate", lambda run: replace(run, faults=[Fault("kill", 10, 1.9)])),
     (
         "I4 too many",
         with_effects(
-            Effect("c", 3, "start", "work", 11, 1, 5.0),
-            Effect("c", 3, "fail", "work", 11, 1, 5.0),
-            Effect("c", 4, "start", "work", 11, 1, 6.0),
+            Effect("c", 3, "t3", "start", "work", 11, 1, 5.0),
+            Effect("c", 3, "t3", "fail", "work", 11, 1, 5.0),
+            Effect("c", 4, "t4", "start", "work", 11, 1, 6.0),
         ),
     ),
     ("I4 no reason", with_job(record("a", JobState.DEAD_LETTER))),
@@ -115,7 +116,7 @@ def test_recoveries_are_measured_from_the_fault_to_the_next_start() -> None:
 
 
 def test_duplicates_are_ends_beyond_the_first() -> None:
-    twice = with_effects(Effect("a", 2, "end", "work", 11, 1, 9.0))(good())
+    twice = with_effects(Effect("a", 2, "t2", "end", "work", 11, 1, 9.0))(good())
 
     assert (checker.duplicates(good()), checker.duplicates(twice)) == (0, 1)
 
@@ -127,10 +128,10 @@ def test_quantiles() -> None:
 
 def test_ledgers_read_back_what_was_written(tmp_path: Path) -> None:
     effects = EffectLedger(tmp_path / "effects")
-    effects.write("a", 1, "start", "work")
+    effects.write("a", 1, "t1", "start", "work")
     with (tmp_path / "effects").open("a") as file:
-        file.write("\nb 1 sta")  # torn by a kill
-    effects.write("a", 1, "end", "work")
+        file.write("\nb 1 t1 sta")  # torn by a kill
+    effects.write("a", 1, "t1", "end", "work")
 
     assert [(one.job, one.what) for one in effects.read()] == [("a", "start"), ("a", "end")]
 

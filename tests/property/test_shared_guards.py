@@ -27,12 +27,12 @@ asked = st.lists(
     st.builds(
         Request,
         st.sampled_from([None, "b", "b"]),
-        st.sampled_from([(), (), (LIMIT,), (USER,), (LIMIT, USER)]),
-        st.sampled_from([None, None, "r"]),
+        st.sampled_from([(), (LIMIT,), (USER,), (LIMIT, USER)]),
+        st.sampled_from([None, "r"]),
         st.just("r"),
     ),
     min_size=1,
-    max_size=5,
+    max_size=3,
 )
 
 
@@ -74,8 +74,12 @@ class Fleet(RuleBasedStateMachine):
         max_calls=st.sampled_from([1, 2, 5, 70]),
         burst=st.booleans(),
         ratio=st.sampled_from([0.0, 0.5, 1.0]),
+        has_faults=st.booleans(),
     )
-    def begin(self, workers: int, threshold: int, trials: int, max_calls: int, burst: bool, ratio: float) -> None:
+    def begin(
+        self, workers: int, threshold: int, trials: int, max_calls: int, burst: bool, ratio: float, has_faults: bool
+    ) -> None:
+        self.has_faults = has_faults
         self.breaker = BreakerConfig(
             failure_threshold=threshold, half_open_max_calls=trials, recovery_timeout=2.0, trial_timeout=4.0
         )
@@ -89,6 +93,8 @@ class Fleet(RuleBasedStateMachine):
         self.retries = 0
         self.successes = 0
         self.has_leak = False
+        self.doubtful = set[int]()
+        """Periods in which a reply was lost: a failure may have been counted twice, as `lost` says."""
         self.workers = [self.new_worker() for _ in range(workers)]
 
     def new_worker(self) -> Worker:
@@ -123,7 +129,7 @@ class Fleet(RuleBasedStateMachine):
             assert state.mode is before
             return
         ended = [run for run in self.runs if run.outcome in COUNTED and run.period == latest]
-        if before is CLOSED:
+        if before is CLOSED and latest not in self.doubtful:
             failed = sum(run.outcome is FAILURE for run in ended)
             assert failed >= self.breaker.failure_threshold, "opened without enough failures"
         if before is HALF_OPEN and state.mode is CLOSED:
@@ -137,17 +143,20 @@ class Fleet(RuleBasedStateMachine):
     def time_passes(self, quarters: int) -> None:
         self.now += quarters / 4
 
-    @precondition(lambda self: len(self.workers) > 1)
+    @precondition(lambda self: self.has_faults and len(self.workers) > 1)
     @rule(data=st.data())
     def a_worker_dies_and_another_comes(self, data: st.DataObject) -> None:
         self.workers.remove(self.some(data))
         self.workers.append(self.new_worker())
         self.has_leak = True
 
+    @precondition(lambda self: self.has_faults)
     @rule(data=st.data())
     def a_reply_is_lost(self, data: st.DataObject) -> None:
         worker = self.some(data)
         if worker.sent is not None:
+            if worker.reply is not None and any(change.key == GATE for change in worker.sent):
+                self.doubtful.add(max(self.modes))
             worker.guards.lost(worker.sent)
             worker.question = worker.sent = worker.reply = None
             self.has_leak = True
@@ -204,12 +213,12 @@ class Fleet(RuleBasedStateMachine):
             assert worker.question.changes
             self.send(worker, list(worker.question.changes))
 
-    @rule(data=st.data(), requests=asked, rounds=st.integers(1, 3))
-    def all_ask_at_once(self, data: st.DataObject, requests: list[Request], rounds: int) -> None:
-        """From one and the same knowledge, so that most of them lose a round or two."""
-        for worker in self.workers:
+    @rule(data=st.data(), requests=st.tuples(asked, asked, asked, asked), rounds=st.integers(1, 3))
+    def all_ask_at_once(self, data: st.DataObject, requests: tuple[list[Request], ...], rounds: int) -> None:
+        """Each for its own, so that most of them lose a round or two, and some of them a part of it."""
+        for worker, wanted in zip(self.workers, requests, strict=False):
             if worker.sent is None:
-                worker.question = worker.guards.ask(requests, self.now)
+                worker.question = worker.guards.ask(wanted, self.now)
                 if worker.question.changes:
                     self.send(worker, list(worker.question.changes))
                 else:

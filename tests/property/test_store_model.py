@@ -213,7 +213,7 @@ class TwoStores:
         def told(side: Side, answer: Exchanged) -> Any:
             side.deliveries += answer.deliveries
             side.versions += [value.version for value in answer.values if value.version > side.versions[-1]]
-            due = None if answer.next_due_s is None else round(answer.next_due_s / 10)
+            due = round((answer.next_due_s or 0.0) / 10)  # a claim that was refused may, or may not, say "now"
             values = [(value.key, value.data) for value in answer.values]
             return [list(answer.settled), list(answer.changed), side.told(answer.deliveries), values, due]
 

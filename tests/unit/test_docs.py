@@ -108,7 +108,10 @@ OWN_NAME = inspect.signature(App.task).parameters["breaker"].default  # stands f
 
 # What users meet of jobs, and where its members are named; those of the set are for the runtime alone.
 MEMBERS: dict[type, tuple[Path, set[str]]] = {
-    App: (JOBS, {"bridge", "gates_of", "hooks", "keep_s", "local_breaker", "local_limiter", "run_inline", "specs"}),
+    App: (
+        JOBS,
+        {"bridge", "gates_of", "hooks", "keep_s", "local_breaker", "local_limiter", "run_inline", "scheduled", "specs"},
+    ),
     Task: (JOBS, {"gates_of", "job_of", "new_job", "send", "asend", "spec", "value_of"}),
     Job: (JOBS, set()),
     RunResult: (JOBS, set()),
@@ -448,7 +451,7 @@ def test_every_python_block_runs_as_shown(page: Path, tmp_path: Path, monkeypatc
 
 def _run_as_tests(blocks: list[Block], folder: Path) -> None:
     """Run the snippets of a page about tests as what they are."""
-    (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\nanyio_mode = auto\n")
     (folder / "test_page.py").write_text("\n\n".join(block.code for block in blocks))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

@@ -88,9 +88,7 @@ class DeadLetterDesk(_Desk):
         if payload is not None:
             letter = await self._inbox.get(id)
             if (task := self._app.tasks.get(letter.task)) is not None:
-                task.spec.arguments.decode(
-                    msgspec.json.encode(dict(payload))
-                )
+                task.spec.arguments.decode(msgspec.json.encode(dict(payload)))
         return await self._inbox.retry(id, payload)
 
     def remove(self, id: str) -> Changed:  # noqa: A002

@@ -16,9 +16,10 @@ class Complete(Struct, frozen=True):
 
 
 class RetryAt(Struct, frozen=True):
-    """Another attempt, after so many seconds."""
+    """Another attempt, after so many seconds; of a suspect, by itself."""
 
     delay_s: float
+    is_suspect: bool = False
 
 
 class Park(Struct, frozen=True):

@@ -108,7 +108,7 @@ def settlement_of(
         started_at=began_at,
         attempt=attempt,
         is_refunded=change in {Change.PARK, Change.RELEASE},
-        is_suspect=isinstance(verdict, Release) and verdict.is_suspect,
+        is_suspect=isinstance(verdict, Release | RetryAt) and verdict.is_suspect,
     )
 
 
@@ -117,7 +117,7 @@ def _change_of(verdict: Verdict, spec: TaskSpec | None) -> tuple[Change, float, 
     match verdict:
         case Complete():
             return Change.COMPLETE, 0.0, spec.result_keep_s if spec else None, ""
-        case RetryAt(delay_s):
+        case RetryAt(delay_s=delay_s):
             return Change.RETRY, delay_s, None, ""
         case Park(delay_s, why):
             return Change.PARK, delay_s, None, why

@@ -444,6 +444,8 @@ class Runner:
         run_s = self._clock.monotonic() - run.began_s if run.began_s else 0.0
         delivery = run.delivery
         verdict = judge(run.spec.retry, failure, delivery.retries, delivery.elapsed_s + run_s, self._rng)
+        if isinstance(error, WorkerDied) and isinstance(verdict, RetryAt):
+            verdict = RetryAt(verdict.delay_s, is_suspect=True)  # it would take the next worker with it
         self._finish_failed(run, failure, verdict)
 
     def _finish_completed(self, run: Run, result: bytes, reason: str) -> None:
@@ -559,6 +561,8 @@ class Runner:
             policy = spec.retry if spec else UNKNOWN_TASK_RETRY
             elapsed_s = delivery.elapsed_s + max(0.0, ended_at - began_at)
             verdict = judge(policy, failure, delivery.retries, elapsed_s, self._rng)
+            if isinstance(verdict, RetryAt):
+                verdict = RetryAt(verdict.delay_s, is_suspect=True)
             self._settle(delivery, spec, verdict, began_at, failure=failure)
 
     # ---- stopping

@@ -24,6 +24,7 @@ NO_RETRY = RetryPolicy(max_retries=0)
 
 @pytest.fixture
 def app(clock: ManualClock) -> App:
+    clock.advance(1.0)  # the instant zero is for test_runner.py
     return App("memory://", clock=clock)
 
 

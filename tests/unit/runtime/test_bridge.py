@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from holdfast.clock import SystemClock
 from holdfast.errors import HoldfastError
 from holdfast.runtime.bridge import Bridge
 
@@ -42,15 +43,18 @@ async def test_async_code_is_told_to_await() -> None:
 
 
 def test_a_closed_bridge_lets_its_thread_go_and_can_be_used_again() -> None:
-    before = threading.active_count()
+    async def own_thread() -> threading.Thread:
+        return threading.current_thread()
+
     bridge = Bridge()
+    threads = []
     for _ in range(3):
-        assert bridge.run(double(1)) == 2
-        (thread,) = [one for one in threading.enumerate() if one.name == "holdfast-bridge"]
+        threads.append(bridge.run(own_thread()))
         bridge.close()
-        thread.join(5)
+        threads[-1].join(5)
     bridge.close()
-    assert threading.active_count() == before
+    assert len(set(threads)) == 3
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_an_interrupt_of_the_caller_cancels_what_it_waited_for() -> None:
@@ -59,6 +63,7 @@ def test_an_interrupt_of_the_caller_cancels_what_it_waited_for() -> None:
     async def endless() -> None:
         begun.set()
         try:
+            await SystemClock().asleep(0.05)  # until the caller waits
             os.kill(os.getpid(), signal.SIGINT)
             await asyncio.Event().wait()
         finally:

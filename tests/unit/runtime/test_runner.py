@@ -19,6 +19,7 @@ from holdfast.runtime.context import JobContext
 from holdfast.runtime.guards.breaker import CircuitBreaker
 from holdfast.runtime.runner import Room, Runner
 from holdfast.runtime.worker import shared_guards
+from holdfast.testing import ManualClock
 from holdfast.types import BreakerMode, Change, Discard, FailureType, NewJob, Snooze
 
 RETRY = RetryPolicy(max_retries=3, initial_delay=2.0, multiplier=2.0, jitter=False)
@@ -147,6 +148,19 @@ async def test_each_outcome_is_settled_as_what_it_is(app: App, is_async: bool) -
     assert bury.attempt is not None
     assert (bury.reason, bury.attempt.failure_type) == ("not retriable", FailureType.VALIDATION)
     assert "in result" in bury.attempt.traceback
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_run_that_begins_at_the_clocks_zero_has_begun(clock: ManualClock, is_async: bool) -> None:
+    def work() -> None: ...
+
+    async def awork() -> None: ...
+
+    app = App("memory://", clock=clock)
+    task: Any = app.task(name="t")(awork if is_async else work)
+    (one,) = await Harness(app).run(job_of(task))
+    assert one.change is Change.COMPLETE
+    assert one.started_at == pytest.approx(clock.now())
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()])

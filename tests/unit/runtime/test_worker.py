@@ -380,7 +380,7 @@ async def test_a_graceful_stop_finishes_what_runs_and_gives_back_what_waits(app:
     assert running.result() is Exit.DRAINED
     assert (await record_of(app, first)).state is JobState.COMPLETED
     await app.arun_until_idle()
-    assert [one.number for one in (await record_of(app, second)).attempts] == [2]
+    assert [one.number for one in (await record_of(app, second)).attempts] == [1]
 
 
 async def test_after_the_grace_time_what_runs_is_cancelled_and_released_at_no_cost(app: App) -> None:

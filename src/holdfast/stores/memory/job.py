@@ -13,6 +13,7 @@ _COMPLETED: Final = JobState.COMPLETED
 _COMPLETE: Final = Change.COMPLETE
 _RELEASE: Final = Change.RELEASE
 _REFUNDABLE: Final = frozenset({Change.PARK, Change.RELEASE})
+_SUSPECTING: Final = frozenset({Change.RETRY, Change.RELEASE})
 
 
 class StoredJob(Struct, kw_only=True, eq=False):
@@ -142,7 +143,8 @@ class StoredJob(Struct, kw_only=True, eq=False):
             self._remember(settlement.attempt)
         if settlement.is_refunded and change in _REFUNDABLE:
             self.counted -= 1
-        self.is_suspect = change is _RELEASE and settlement.is_suspect
+            self.attempt -= 1
+        self.is_suspect = change in _SUSPECTING and settlement.is_suspect
         if change is not _RELEASE:
             self.orphaned = 0
 
@@ -170,7 +172,11 @@ class StoredJob(Struct, kw_only=True, eq=False):
 
     def _every_attempt(self) -> tuple[Attempt, ...]:
         ended_at = self.ended_at
-        if self.state is not _COMPLETED or ended_at is None or any(one.number == self.attempt for one in self.attempts):
+        if (
+            self.state is not _COMPLETED
+            or ended_at is None
+            or any(one.outcome is _COMPLETE and one.number == self.attempt for one in self.attempts)
+        ):
             return tuple(self.attempts)
         started_at = ended_at if self.started_at is None else self.started_at
         last = Attempt(number=self.attempt, started_at=started_at, ended_at=ended_at, worker=self.worker)

@@ -70,7 +70,7 @@ class ReadyJobs:
 
     def next_due_s(self, now: float) -> float | None:
         """How long until the next delayed job is due."""
-        self._drop_ended_delayed()
+        self._promote(now)
         return self._delayed[0][0] - now if self._delayed else None
 
     def oldest_due_at(self, now: float) -> dict[str, float]:

@@ -15,7 +15,7 @@ from holdfast.clock import SystemClock
 from holdfast.ports import Clock
 from holdfast.stores.sqlite.rows import read_value
 
-_LOOK_EVERY_S: Final = 0.004
+_LOOK_EVERY_S: Final = 0.006
 _MACHINE: Final = SystemClock()
 
 
@@ -23,7 +23,7 @@ class News:
     """A connection that is only asked whether any other one, in any process, has committed since.
 
     One thread looks for all who wait, and only while somebody does: that costs a third of looking in an event loop,
-    well under 1 % of a core. Other processes live in the machine's time, so it sleeps by that.
+    under 1 % of a core. Other processes live in the machine's time, so it sleeps by that.
     """
 
     def __init__(self, connect: Callable[[], apsw.Connection], clock: Clock) -> None:

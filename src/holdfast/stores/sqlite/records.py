@@ -12,7 +12,7 @@ from msgspec import json, structs
 from holdfast.stores.sqlite.lanes import Lanes
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_rows, text_list
-from holdfast.types import Attempt, FailureType, JobRecord, JobState, Severity
+from holdfast.types import Attempt, Change, FailureType, JobRecord, JobState, Severity
 
 _SQL = load("reads.sql")
 COLUMNS: Final = _SQL["columns"]
@@ -84,10 +84,15 @@ def to_record(row: Sequence[Any], lanes: Lanes) -> JobRecord:
     )
 
 
+def _is_remembered(number: int, attempts: list[Attempt]) -> bool:
+    """Whether the history has the attempt that completed the job already."""
+    return any(one.outcome is Change.COMPLETE and one.number == number for one in attempts)
+
+
 def _with_attempts(record: JobRecord, attempts: list[Attempt]) -> JobRecord:
     """A completed attempt is not in the history: the record says all about it."""
     ended_at = record.ended_at
-    is_derived = record.state is JobState.COMPLETED and all(one.number != record.attempt for one in attempts)
+    is_derived = record.state is JobState.COMPLETED and not _is_remembered(record.attempt, attempts)
     if is_derived and ended_at is not None:
         started_at = ended_at if record.started_at is None else record.started_at
         last = Attempt(number=record.attempt, started_at=started_at, ended_at=ended_at, worker=record.worker)

@@ -19,6 +19,7 @@ _SQL = load("settle.sql")
 _COMPLETE: Final = Change.COMPLETE
 _RELEASE: Final = Change.RELEASE
 _REFUNDABLE: Final = frozenset({Change.PARK, Change.RELEASE})
+_SUSPECTING: Final = frozenset({Change.RETRY, Change.RELEASE})
 _encode = json.Encoder().encode
 _decode_lanes = json.Decoder(list[tuple[str, int]]).decode
 _decode_outcome = json.Decoder(list[tuple[int, int, int]]).decode
@@ -159,7 +160,7 @@ def _settled_row(one: Settlement) -> tuple[Any, ...]:
         None if way.is_end else max(0.0, one.delay_s),
         GIVEN_UP.get(way.state),
         0 if one.is_refunded and change in _REFUNDABLE else 1,
-        int(is_release and one.is_suspect),
+        int(change in _SUSPECTING and one.is_suspect),
         int(is_release),
         *failure,
     )

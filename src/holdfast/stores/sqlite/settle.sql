@@ -19,6 +19,7 @@ WHERE job.id = one.value ->> 0
 -- name: settle
 UPDATE holdfast_jobs AS job
 SET state = one.value ->> 6, changed_at = :now, settled = one.value ->> 7, retries = retries + (one.value ->> 11),
+    attempt = attempt - 1 + (one.value ->> 11),
     result = unhex(one.value ->> 2),
     elapsed_s = one.value ->> 3,
     started_at = coalesce(one.value ->> 4, started_at),

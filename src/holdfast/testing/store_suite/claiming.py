@@ -124,6 +124,21 @@ class ClaimSuite:
         assert len(answer.deliveries) == 1
         assert answer.next_due_s == pytest.approx(HOUR_S, abs=20)
 
+    @pytest.mark.parametrize("delay_s", [0.0, 60.0])
+    async def test_a_cancelled_job_among_others_is_passed_over(
+        self, store: Store, advance: Advance, delay_s: float
+    ) -> None:
+        ids = await enqueue(store, *(new_job(delay_s=delay_s) for _ in range(5)))
+        await change(store, Change.CANCEL, ids[1], ids[2], ids[4])
+        advance(61)
+        assert await claimed_ids(store) == [ids[0], ids[3]]
+
+    async def test_a_cancelled_delayed_job_is_not_waited_for(self, store: Store) -> None:
+        first, _ = await enqueue(store, new_job(delay_s=HOUR_S), new_job(delay_s=HOUR_S * 2))
+        await change(store, Change.CANCEL, first)
+        await beat(store)
+        assert (await exchange_claim(store)).next_due_s == pytest.approx(HOUR_S * 2, abs=20)
+
     async def test_a_cancelled_delayed_job_is_never_claimed(self, store: Store, advance: Advance) -> None:
         (job_id,) = await enqueue(store, new_job(delay_s=60))
         await change(store, Change.CANCEL, job_id)
@@ -170,8 +185,8 @@ class ClaimSuite:
         assert (second.attempt, second.retries) == (2, 1)
         await settle(store, second, Change.RELEASE, is_refunded=True)
         (third,) = await claim(store)
-        assert (third.attempt, third.retries) == (3, 1)
-        assert (await record_of(store, delivery.id)).attempt == 3
+        assert (third.attempt, third.retries) == (2, 1)
+        assert (await record_of(store, delivery.id)).attempt == 2
 
     @pytest.mark.parametrize("refunded", [Change.PARK, Change.RELEASE])
     async def test_a_refunded_attempt_is_no_retry(self, store: Store, refunded: Change) -> None:

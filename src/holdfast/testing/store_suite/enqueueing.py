@@ -269,6 +269,15 @@ class IdempotencySuite:
         job = new_job(payload=b"[]", idempotency_key="k")
         assert await store.enqueue([job]) == [Enqueued(job.id)]
 
+    async def test_a_removed_job_takes_no_key_with_it_that_is_anothers_by_now(
+        self, store: Store, advance: Advance
+    ) -> None:
+        job_id = await job_in(store, JobState.COMPLETED, idempotency_key="k")
+        advance(KEY_WINDOW_S + 1)
+        (heir,) = await enqueue(store, new_job(idempotency_key="k"))
+        await change(store, Change.REMOVE, job_id)
+        assert await store.enqueue([new_job(idempotency_key="k")]) == [Enqueued(heir, is_new=False)]
+
     async def test_the_key_of_a_pruned_job_is_free(self, store: Store, advance: Advance) -> None:
         delivery = await start(store, idempotency_key="k")
         await settle(store, delivery, Change.COMPLETE, keep_s=10)

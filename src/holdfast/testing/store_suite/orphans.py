@@ -160,10 +160,15 @@ class ReclaimSuite:
         (again,) = await claim(store)
         assert not again.is_suspect
 
-    @pytest.mark.parametrize("returning", [Change.RETRY, Change.PARK])
-    async def test_only_a_release_makes_a_suspect(self, store: Store, returning: Change) -> None:
+    async def test_a_suspect_that_fails_may_stay_one(self, store: Store) -> None:
         delivery = await start(store)
-        await settle(store, delivery, returning, is_suspect=True)
+        await settle(store, delivery, Change.RETRY, is_suspect=True)
+        (again,) = await claim(store)
+        assert again.is_suspect
+
+    async def test_a_parked_job_is_no_suspect(self, store: Store) -> None:
+        delivery = await start(store)
+        await settle(store, delivery, Change.PARK, is_suspect=True)
         (again,) = await claim(store)
         assert not again.is_suspect
 

@@ -1,0 +1,257 @@
+"""Worker, dev, replays and top, as a user runs them: real processes on a store in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.clock import SystemClock
+
+HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
+PATIENCE_S = 60.0
+
+SHOP = """
+from pathlib import Path
+from holdfast import App, Permanent
+
+app = App("sqlite:///shop.db")
+WORD = "charged"
+
+
+@app.task
+def charge(order_id: int, cents: int = 5) -> str:
+    if cents > 100:
+        raise Permanent(f"order {order_id}: declined")
+    return f"{WORD} {cents}"
+
+
+@app.task
+def hang(until: str) -> None:
+    Path(until).with_suffix(".begun").touch()
+    while not Path(until).exists():
+        Path(until).parent.stat()
+"""
+
+
+class Shop:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = os.environ | {"HOLDFAST_URL": "sqlite:///shop.db", "COLUMNS": "200"}
+        self.environment.pop("HOLDFAST_APP", None)
+
+    def start(self, *words: str, **more: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [HOLDFAST, *words],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **more,
+        )
+
+    def run(self, *words: str, code: int = 0) -> tuple[str, str]:
+        with self.start(*words) as process:
+            out, errors = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == code, out + errors
+        return out, errors
+
+    def json(self, *words: str, code: int = 0) -> Any:
+        return json.loads(self.run(*words, "--json", code=code)[0].splitlines()[-1])
+
+    def enqueue(self, task: str, arguments: dict[str, Any]) -> str:
+        found: str = self.json("enqueue", "shop:app", task, json.dumps(arguments))["id"]
+        return found
+
+    def state(self, job: str) -> str:
+        found: str = self.json("jobs", "show", job)["state"]
+        return found
+
+    @contextmanager
+    def worker(self, *words: str, command: str = "worker") -> Iterator[subprocess.Popen[str]]:
+        """A worker that is stopped in the end, and said where its store is."""
+        with self.start(command, "shop:app", *words) as process:
+            try:
+                assert process.stdout is not None
+                first = process.stdout.readline()
+                assert first.split() == ["store", str(self.folder / "shop.db")], first + str(process.communicate())
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.send_signal(signal.SIGTERM)
+                process.communicate(timeout=PATIENCE_S)
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    clock = SystemClock()
+    end_s = clock.monotonic() + PATIENCE_S
+    while not is_so():
+        assert clock.monotonic() < end_s, "it has not come to pass"
+        clock.sleep(0.05)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    (tmp_path / "shop.py").write_text(SHOP)
+    return Shop(tmp_path)
+
+
+def test_a_worker_runs_jobs_and_drains_at_the_first_signal(shop: Shop) -> None:
+    job = shop.enqueue("charge", {"order_id": 1})
+    with shop.worker("--processes", "2") as worker:
+        until(lambda: shop.state(job) == "completed")
+        worker.send_signal(signal.SIGINT)
+        out, _ = worker.communicate(timeout=PATIENCE_S)
+    assert worker.returncode == 0
+    assert "2 processes; Ctrl-C finishes what is running" in out
+    assert "stopped: everything that had begun was finished" in out
+
+
+def test_a_worker_takes_only_the_queues_that_it_was_told(shop: Shop) -> None:
+    other = shop.enqueue("charge", {"order_id": 1})
+    mine = shop.json("enqueue", "shop:app", "charge", '{"order_id": 2}', "--queue", "mine")["id"]
+    with shop.worker("--queues", "mine, more"):
+        until(lambda: shop.state(mine) == "completed")
+        assert shop.state(other) == "queued"
+
+
+def test_a_second_signal_ends_a_worker_at_once(shop: Shop) -> None:
+    job = shop.enqueue("hang", {"until": str(shop.folder / "go.txt")})
+    with shop.worker() as worker:
+        until((shop.folder / "go.begun").exists)
+        assert shop.state(job) == "running"
+        worker.send_signal(signal.SIGTERM)
+        SystemClock().sleep(0.5)  # two signals at once are one
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=PATIENCE_S)
+    assert worker.returncode == 128 + signal.SIGTERM
+
+
+def test_start_and_end_of_a_worker_are_json(shop: Shop) -> None:
+    with shop.start("worker", "shop.py", "--json") as worker:
+        assert worker.stdout is not None
+        start = json.loads(worker.stdout.readline())
+        until(lambda: (shop.folder / "shop.db").exists() and bool(shop.json("top")["workers"]))
+        worker.send_signal(signal.SIGTERM)
+        out, _ = worker.communicate(timeout=PATIENCE_S)
+    assert (start["kind"], start["store"]) == ("start", str(shop.folder / "shop.db"))
+    assert start["tasks"] == ["shop.charge", "shop.hang"]
+    assert json.loads(out) == {"kind": "end", "code": 0, "restarts": 0}
+
+
+@pytest.mark.parametrize("command", ["worker", "dev"])
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], "Error: which app? Give TARGET as module:app or file.py:app, or set HOLDFAST_APP"),
+        (["nowhere:app"], "Error: cannot load nowhere:app: ModuleNotFoundError: No module named 'nowhere'"),
+        (["broken:app"], "Error: cannot load broken:app: ZeroDivisionError: division by zero ("),
+        (["shop:WORD"], "Error: cannot load shop:WORD: it is a str, not a holdfast.App"),
+        (["empty:app"], "Error: empty:app has no tasks"),
+        (["unopened:app"], "Error: {folder}/no/shop.db: the folder {folder}/no does not exist"),
+        (["badly:app"], "Error: cannot load badly:app: url='mysql://x': must be one such as"),
+        (["shop:app", "--lease", "0s"], "Error: lease_s=0.0: must be a number, above 0"),
+        (["shop:app", "--queues", ","], "Error: --queues names none"),
+    ],
+)
+def test_a_worker_that_cannot_start_says_why_in_one_line(shop: Shop, command: str, words: list[str], line: str) -> None:
+    (shop.folder / "broken.py").write_text("1 / 0\n")
+    (shop.folder / "empty.py").write_text("from holdfast import App\napp = App()\n")
+    (shop.folder / "unopened.py").write_text(SHOP.replace("sqlite:///shop.db", "sqlite:///no/shop.db"))
+    (shop.folder / "badly.py").write_text(SHOP.replace("sqlite:///shop.db", "mysql://x"))
+    out, errors = shop.run(command, *words, code=2)
+    assert out == ""
+    assert errors.startswith(line.format(folder=shop.folder))
+    assert errors.count("\n") == 1
+
+
+def test_dev_says_what_it_watches_and_starts_again_when_a_file_changes(shop: Shop) -> None:
+    with shop.worker(command="dev") as worker:
+        assert worker.stdout is not None
+        lines = [worker.stdout.readline() for _ in range(3)]
+        assert lines[2].split()[:2] == ["watching", f"{shop.folder}:"]
+        first = shop.enqueue("charge", {"order_id": 1})
+        until(lambda: shop.state(first) == "completed")
+        before = {one["id"] for one in shop.json("top")["workers"]}
+        (shop.folder / "shop.py").write_text(SHOP.replace('"charged"', '"paid"'))
+        until(lambda: bool({one["id"] for one in shop.json("top")["workers"]} - before))
+        second = shop.enqueue("charge", {"order_id": 2})
+        until(lambda: shop.state(second) == "completed")
+        assert shop.json("jobs", "show", second)["result"] == "paid 5"
+
+
+def test_a_replay_is_waited_for_until_it_is_done_or_has_stopped(shop: Shop) -> None:
+    letters = [shop.enqueue("charge", {"order_id": i, "cents": 500}) for i in range(3)]
+    with shop.worker():
+        until(lambda: len(shop.json("dlq", "list")["items"]) == 3)
+        out, errors = shop.run("dlq", "replay", "--all", "--canary", "1", "--wait", code=1)
+        assert "stopped: 1 of 3 sent" in out
+        assert "it has stopped: canary" in errors
+        assert "failed again with the same cause" in errors
+        out, errors = shop.run("dlq", "replay", "--all", "--canary", "1", "--edit", '{"cents": 5}', "--wait")
+        assert "done: 3 of 3 sent" in out
+        assert errors == ""
+        until(lambda: [shop.state(one) for one in letters] == ["completed"] * 3)
+
+
+def on_a_terminal(shop: Shop, *words: str) -> tuple[int, str]:
+    """Run it with a terminal as its output."""
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        [HOLDFAST, *words], cwd=shop.folder, env=shop.environment, stdin=follower, stdout=follower, stderr=follower
+    ) as process:
+        os.close(follower)
+        seen = b""
+        while True:
+            try:
+                more = os.read(leader, 65536)
+            except OSError:
+                break  # the other end is closed
+            if not more:
+                break
+            seen += more
+        process.wait(PATIENCE_S)
+    os.close(leader)
+    return process.returncode, seen.decode()
+
+
+def test_top_is_live_on_a_terminal(shop: Shop) -> None:
+    shop.enqueue("charge", {"order_id": 1})
+    code, seen = on_a_terminal(shop, "top", "--count", "3", "--every", "0.05s")
+    assert code == 0
+    assert seen.count("no worker is running") >= 2
+    assert "\x1b[" in seen
+
+
+def test_colours_are_for_terminals_only(shop: Shop) -> None:
+    shop.enqueue("charge", {"order_id": 1})
+    assert "\x1b[" in on_a_terminal(shop, "jobs", "list")[1]
+    assert "\x1b[" not in shop.run("jobs", "list")[0]
+
+
+def test_a_letter_that_the_terminal_does_not_have_ends_no_command(shop: Shop) -> None:
+    shop.environment |= {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    shop.enqueue("hang", {"until": "ä✓"})
+    assert "\\xe4\\u2713" in shop.run("jobs", "list", "--json")[0]
+    out, _ = shop.run("doctor", code=1)
+    assert "\\u2717 workers" in out
+
+
+def test_a_reader_that_goes_away_is_no_traceback(shop: Shop) -> None:
+    shop.enqueue("charge", {"order_id": 1})
+    with shop.start("jobs", "list", "--json") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
