@@ -299,10 +299,18 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     trace: str | None = None
 
 
+_LONGEST_SNOOZE_S = 1e9
+
+
 class Snooze(Struct, frozen=True):
     """Return it from a task to be run again after so many seconds, without costing an attempt."""
 
     seconds: float
+
+    def __post_init__(self) -> None:
+        is_number = isinstance(self.seconds, int | float) and not isinstance(self.seconds, bool)
+        if not is_number or not 0.0 <= self.seconds <= _LONGEST_SNOOZE_S:
+            raise ValueError(f"Snooze({self.seconds!r}): must be a number of seconds, from 0 to {_LONGEST_SNOOZE_S:g}")
 
 
 class Discard(Struct, frozen=True):

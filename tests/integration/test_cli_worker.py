@@ -112,7 +112,8 @@ def test_a_worker_runs_jobs_and_drains_at_the_first_signal(shop: Shop) -> None:
     with shop.worker("--processes", "2") as worker:
         until(lambda: shop.state(job) == "completed")
         worker.send_signal(signal.SIGINT)
-        out, _ = worker.communicate(timeout=PATIENCE_S)
+        assert worker.stdout is not None
+        out = worker.stdout.read()
     assert worker.returncode == 0
     assert "2 processes; Ctrl-C finishes what is running" in out
     assert "stopped: everything that had begun was finished" in out
@@ -131,8 +132,7 @@ def test_a_second_signal_ends_a_worker_at_once(shop: Shop) -> None:
     with shop.worker() as worker:
         until((shop.folder / "go.begun").exists)
         assert shop.state(job) == "running"
-        worker.send_signal(signal.SIGTERM)
-        SystemClock().sleep(0.5)  # two signals at once are one
+        worker.send_signal(signal.SIGINT)
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=PATIENCE_S)
     assert worker.returncode == 128 + signal.SIGTERM
@@ -150,27 +150,27 @@ def test_start_and_end_of_a_worker_are_json(shop: Shop) -> None:
     assert json.loads(out) == {"kind": "end", "code": 0, "restarts": 0}
 
 
-@pytest.mark.parametrize("command", ["worker", "dev"])
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ([], "Error: which app? Give TARGET as module:app or file.py:app, or set HOLDFAST_APP"),
-        (["nowhere:app"], "Error: cannot load nowhere:app: ModuleNotFoundError: No module named 'nowhere'"),
-        (["broken:app"], "Error: cannot load broken:app: ZeroDivisionError: division by zero ("),
-        (["shop:WORD"], "Error: cannot load shop:WORD: it is a str, not a holdfast.App"),
-        (["empty:app"], "Error: empty:app has no tasks"),
-        (["unopened:app"], "Error: {folder}/no/shop.db: the folder {folder}/no does not exist"),
-        (["badly:app"], "Error: cannot load badly:app: url='mysql://x': must be one such as"),
-        (["shop:app", "--lease", "0s"], "Error: lease_s=0.0: must be a number, above 0"),
-        (["shop:app", "--queues", ","], "Error: --queues names none"),
+        (["worker"], "Error: which app? Give TARGET as module:app or file.py:app, or set HOLDFAST_APP"),
+        (["worker", "nowhere:app"], "Error: cannot load nowhere:app: ModuleNotFoundError: No module named 'nowhere'"),
+        (["worker", "broken:app"], "Error: cannot load broken:app: ZeroDivisionError: division by zero ("),
+        (["worker", "shop:WORD"], "Error: cannot load shop:WORD: it is a str, not a holdfast.App"),
+        (["worker", "empty:app"], "Error: empty:app has no tasks"),
+        (["worker", "unopened:app"], "Error: {folder}/no/shop.db: the folder {folder}/no does not exist"),
+        (["worker", "badly:app"], "Error: cannot load badly:app: url='mysql://x': must be one such as"),
+        (["worker", "shop:app", "--lease", "0s"], "Error: lease_s=0.0: must be a number, above 0"),
+        (["worker", "shop:app", "--queues", ","], "Error: --queues names none"),
+        (["dev", "nowhere:app"], "Error: cannot load nowhere:app: ModuleNotFoundError: No module named 'nowhere'"),
     ],
 )
-def test_a_worker_that_cannot_start_says_why_in_one_line(shop: Shop, command: str, words: list[str], line: str) -> None:
+def test_a_worker_that_cannot_start_says_why_in_one_line(shop: Shop, words: list[str], line: str) -> None:
     (shop.folder / "broken.py").write_text("1 / 0\n")
     (shop.folder / "empty.py").write_text("from holdfast import App\napp = App()\n")
     (shop.folder / "unopened.py").write_text(SHOP.replace("sqlite:///shop.db", "sqlite:///no/shop.db"))
     (shop.folder / "badly.py").write_text(SHOP.replace("sqlite:///shop.db", "mysql://x"))
-    out, errors = shop.run(command, *words, code=2)
+    out, errors = shop.run(*words, code=2)
     assert out == ""
     assert errors.startswith(line.format(folder=shop.folder))
     assert errors.count("\n") == 1
@@ -241,11 +241,11 @@ def test_colours_are_for_terminals_only(shop: Shop) -> None:
 
 
 def test_a_letter_that_the_terminal_does_not_have_ends_no_command(shop: Shop) -> None:
-    shop.environment |= {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    shop.enqueue("hang", {"until": "ä✓"})
-    assert "\\xe4\\u2713" in shop.run("jobs", "list", "--json")[0]
-    out, _ = shop.run("doctor", code=1)
-    assert "\\u2717 workers" in out
+    shop.environment |= {"PYTHONIOENCODING": "latin-1"}
+    job = shop.enqueue("hang", {"until": "✓"})
+    assert "\\u2713" in shop.run("jobs", "show", job)[0]
+    assert "\\u2717 workers" in shop.run("doctor", code=1)[0]
+    assert job in shop.run("jobs", "list")[0]
 
 
 def test_a_reader_that_goes_away_is_no_traceback(shop: Shop) -> None:

@@ -1,10 +1,11 @@
-"""The process that runs isolated jobs, one at a time: `python -m holdfast.runtime.isolated FD TARGET`."""
+"""The process that runs isolated jobs, one at a time: `python -m holdfast.runtime.isolated FD TARGET PATHS`."""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
 import importlib
+import json
 import os
 import queue
 import signal
@@ -102,6 +103,8 @@ class Child:
     ) -> wire.Ended:
         delivery = start.delivery
         desk = _ChildDesk(self, store, delivery, start.limit_s)
+        if delivery.task not in specs and start.module:
+            importlib.import_module(start.module)
         spec = specs.get(delivery.task)
         began_s = self._clock.monotonic()
         try:
@@ -184,7 +187,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker decides; a terminal tells the whole group
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    fd, target = int(sys.argv[1]), sys.argv[2]
+    fd, target, paths = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+    sys.path[:] = [*paths, *(path for path in sys.path if path not in paths)]  # what the worker can import, so can we
     if not target:
         raise ConfigError("isolated jobs need an app that can be imported")
     Child(fd).serve(target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import json
 import socket
 import sys
 from asyncio.subprocess import Process
@@ -33,7 +33,9 @@ class Isolates:
         self._idle: list[_Child] = []
         self._busy: set[_Child] = set()
 
-    async def run(self, delivery: Delivery, timeout_s: float | None, on_start: Callable[[], None]) -> wire.Ended:
+    async def run(
+        self, delivery: Delivery, timeout_s: float | None, on_start: Callable[[], None], module: str = ""
+    ) -> wire.Ended:
         """Run one attempt to its end. WorkerDied when the process died of it, TimeLimitExceeded when it was killed."""
         async with self._places:
             on_start()  # it waits no longer: a slow start of the process is no reason to give it back
@@ -43,7 +45,7 @@ class Isolates:
             is_well = False
             try:
                 async with self._clock.timeout(timeout_s) as limit:
-                    ended = await child.run(delivery, self._note, self._limit_s)
+                    ended = await child.run(wire.Start(delivery, module, self._limit_s), self._note)
                 is_well = True
             except TimeoutError:
                 if limit.expired() and timeout_s is not None:
@@ -82,9 +84,9 @@ class _Child:
                 "holdfast.runtime.isolated",
                 str(theirs.fileno()),
                 target,
+                json.dumps(sys.path),
                 pass_fds=(theirs.fileno(),),
                 stdin=asyncio.subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
         reader, writer = await asyncio.open_connection(sock=ours, limit=_LARGEST)
         child = cls(process, reader, writer)
@@ -100,8 +102,8 @@ class _Child:
             raise
         return child
 
-    async def run(self, delivery: Delivery, note: Callable[[Note], Awaitable[bool]], limit_s: float) -> wire.Ended:
-        await self._send(wire.Start(delivery, limit_s))
+    async def run(self, start: wire.Start, note: Callable[[Note], Awaitable[bool]]) -> wire.Ended:
+        await self._send(start)
         while True:
             match await self._receive():
                 case wire.Ended() as ended:

@@ -51,6 +51,8 @@ class Maintenance:
                 await self.once()
             except HoldfastError as error:
                 _logger.warning("maintenance failed, and is tried again: %s", error)
+            except Exception:  # a bug in one part must not end the others for good
+                _logger.exception("maintenance failed, and is tried again")
             await self._clock.asleep(self._every_s)
 
     async def once(self) -> None:

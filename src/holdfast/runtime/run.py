@@ -27,6 +27,7 @@ class Run:
         "delivery",
         "error",
         "go",
+        "is_begun",
         "is_entered",
         "is_settled",
         "spec",
@@ -39,6 +40,7 @@ class Run:
         self.delivery = delivery
         self.spec = spec
         self.go = go
+        self.is_begun = False
         self.began_s = 0.0
         self.began_at = 0.0
         self.task: asyncio.Task[None] | None = None

@@ -7,11 +7,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
+from types import CoroutineType
 from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.errors import LeaseLost, TimeLimitExceeded, UnknownTask, WorkerDied
+from holdfast.errors import LeaseLost, StoreError, TimeLimitExceeded, UnknownTask, WorkerDied
 from holdfast.policy.breaker import FAILURE, IGNORED, SUCCESS
 from holdfast.policy.classify import classify
 from holdfast.policy.judge import (
@@ -32,6 +33,7 @@ from holdfast.runtime.context import JobContext
 from holdfast.runtime.counts import Counts
 from holdfast.runtime.deadlines import Deadlines
 from holdfast.runtime.desk import LoopDesk
+from holdfast.runtime.guards.functions import refuse_coroutine
 from holdfast.runtime.isolates import Isolates
 from holdfast.runtime.run import Run, encoded, settlement_of
 from holdfast.runtime.shared.guards import Go, Hold, Request, SharedGuards
@@ -87,6 +89,7 @@ class Runner:
         self._on_settled = on_settled
         self._is_replaceable = is_replaceable
         self._loop = asyncio.get_running_loop()
+        self._outside = copy_context()
         self.room = room
         self.settlements: list[Settlement] = []
         """What the next exchange takes along."""
@@ -121,7 +124,7 @@ class Runner:
     @property
     def begun(self) -> int:
         """How many jobs are being run."""
-        return sum(1 for run in self.runs.values() if run.began_s)
+        return sum(1 for run in self.runs.values() if run.is_begun)
 
     def caps(self, wanted: int) -> dict[str, int]:
         """At most so many of these: what would not be started within a moment is left to others."""
@@ -142,7 +145,7 @@ class Runner:
 
     def is_overdue(self, at_s: float) -> bool:
         """Whether an async run was over its time limit at this instant; from any thread."""
-        runs = [run for run in list(self.runs.values()) if run.began_s and run.spec.is_async and not run.stop]
+        runs = [run for run in list(self.runs.values()) if run.is_begun and run.spec.is_async and not run.stop]
         return any(run.spec.timeout_s is not None and run.began_s + run.spec.timeout_s < at_s for run in runs)
 
     # ---- from deliveries to runs
@@ -178,7 +181,11 @@ class Runner:
         if free:
             self._begin(free)
         if asked:
-            await self._ask(asked)
+            try:
+                await self._ask(asked)
+            except StoreError:
+                self.give_back([delivery for delivery, _, _ in asked])
+                raise
 
     def _request(self, spec: TaskSpec, delivery: Delivery) -> Request | None:
         limits = limit_gates(spec, delivery)
@@ -258,7 +265,8 @@ class Runner:
 
     def _begin_async(self, run: Run) -> None:
         self._running_async += 1
-        run.task = self._loop.create_task(self._run_async(run))
+        # It may be begun by the end of another, whose context is not its own.
+        run.task = self._loop.create_task(self._run_async(run), context=self._outside.copy())
 
     async def _run_async(self, run: Run) -> None:
         spec, delivery = run.spec, run.delivery
@@ -282,8 +290,12 @@ class Runner:
 
     def _leave_async(self) -> None:
         self._running_async -= 1
-        if self._waiting:
-            self._begin_async(self._waiting.popleft())
+        while self._waiting and self._running_async < self.room.concurrency:
+            run = self._waiting.popleft()
+            if run.stop:
+                self._finish(run, None, asyncio.CancelledError())
+            else:
+                self._begin_async(run)
 
     def _cancel(self, run: Run) -> None:
         """Stop a run that has a task of its own."""
@@ -318,7 +330,7 @@ class Runner:
     # ---- sync jobs, on threads
 
     def _run_sync(self, run: Run) -> None:
-        if not self._guards.is_good(run.go):
+        if run.stop or not self._guards.is_good(run.go):
             return
         self._mark_begun(run)
         spec, delivery = run.spec, run.delivery
@@ -326,15 +338,19 @@ class Runner:
             args, kwargs = spec.arguments.decode(delivery.payload)
             if spec.takes_context:
                 args = (self._context(run), *args)
-            run.value = copy_context().run(spec.fn, *args, **kwargs)
+            run.value = value = copy_context().run(spec.fn, *args, **kwargs)
+            if isinstance(value, CoroutineType):
+                refuse_coroutine(value)
         except BaseException as error:
             run.error = error
 
     def _collect(self, runs: list[Run]) -> None:
         self._sync_held -= len(runs)
         for run in runs:
-            if run.began_s:
+            if run.is_begun:
                 self._finish(run, run.value, run.error)
+            elif run.stop:
+                self._finish(run, None, asyncio.CancelledError())
             else:
                 self._hold_back(run)
 
@@ -346,7 +362,10 @@ class Runner:
         ended: wire.Ended | None = None
         error: BaseException | None = None
         try:
-            ended = await self._isolates.run(delivery, spec.timeout_s, lambda: self._mark_begun(run, has_limit=False))
+            module = "" if spec.fn.__module__ == "__main__" else spec.fn.__module__
+            ended = await self._isolates.run(
+                delivery, spec.timeout_s, lambda: self._mark_begun(run, has_limit=False), module
+            )
         except BaseException as caught:
             error = self._as_failure(run, caught)
         self._isolated_held -= 1
@@ -370,6 +389,7 @@ class Runner:
     def _mark_begun(self, run: Run, *, has_limit: bool = True) -> None:
         """From here on it runs; called on whatever thread it runs on."""
         began_s = self._clock.monotonic()
+        run.is_begun = True
         run.began_s = began_s
         run.began_at = began_s + self._offset_s
         limit_s = run.spec.timeout_s
@@ -400,12 +420,11 @@ class Runner:
             run.task = task  # keeps it alive, and stops us from coming here again
             self._on_settled()
         else:
-            self._forget(run)
             failure = run.spec.classify(
                 TimeLimitExceeded(run.spec.timeout_s or 0.0, still_running=True), run.spec.context
             )
-            self._settle(run.delivery, run.spec, Bury(GiveUp.STILL_RUNNING.value), run.began_at, failure=failure)
-            run.is_settled = True
+            self._finish_failed(run, failure, Bury(GiveUp.STILL_RUNNING.value))
+            run.stop, run.go = "cancelled", _FREE  # whatever still comes of it, it is judged already
 
     async def _blame(self, note: Note) -> None:
         await self._store.note(note)
@@ -428,7 +447,7 @@ class Runner:
                 self._report(run, SUCCESS)
                 self._settle(run.delivery, run.spec, judge_value(value), run.began_at)
             return
-        if isinstance(error, asyncio.CancelledError) and run.stop == "shutdown":
+        if run.stop == "shutdown" and run.task is not None:  # it was cancelled, whatever it made of that
             self._forget(run)
             self._report(run, IGNORED)
             if not run.is_settled:
@@ -441,7 +460,7 @@ class Runner:
             _logger.warning("%s job %s was lost to another worker, or cancelled", run.spec.name, run.delivery.id)
             return
         failure = run.spec.classify(error, run.spec.context)
-        run_s = self._clock.monotonic() - run.began_s if run.began_s else 0.0
+        run_s = self._clock.monotonic() - run.began_s if run.is_begun else 0.0
         delivery = run.delivery
         verdict = judge(run.spec.retry, failure, delivery.retries, delivery.elapsed_s + run_s, self._rng)
         if isinstance(error, WorkerDied) and isinstance(verdict, RetryAt):
@@ -490,12 +509,12 @@ class Runner:
             return
         counted = spec.breaker is not None and failure.type in spec.breaker_config.failure_types
         self._report(run, FAILURE if counted else IGNORED, f"{failure.error_name}: {failure.message}")
-        self._settle(delivery, spec, verdict, run.began_at or None, failure=failure)
+        self._settle(delivery, spec, verdict, run.began_at if run.is_begun else None, failure=failure)
 
     def _report(self, run: Run, outcome: Any, cause: str | None = None) -> None:
         if run.go is _FREE:
             return
-        duration_s = self._clock.monotonic() - run.began_s if run.began_s else 0.0
+        duration_s = self._clock.monotonic() - run.began_s if run.is_begun else 0.0
         self._guards.report(run.go, outcome, self.now(), slow_s=duration_s, cause=cause)
 
     def _settle(
@@ -557,7 +576,10 @@ class Runner:
             if delivery.blame and spec is not None and spec.timeout_s is not None:
                 error = TimeLimitExceeded(spec.timeout_s)
             failure = spec.classify(error, spec.context) if spec else classify(error)
-            began_at, ended_at = delivery.claimed_at, self.now()
+            # Nobody knows when it ended, and the time in which nobody ran it is not its own.
+            longest_s = self._lease_s if spec is None or spec.timeout_s is None else spec.timeout_s
+            ended_at = self.now()
+            began_at = max(delivery.claimed_at, ended_at - longest_s)
             policy = spec.retry if spec else UNKNOWN_TASK_RETRY
             elapsed_s = delivery.elapsed_s + max(0.0, ended_at - began_at)
             verdict = judge(policy, failure, delivery.retries, elapsed_s, self._rng)
@@ -579,9 +601,15 @@ class Runner:
         self._give_back(late)
         self._threads.submit([run for run in held if run.delivery.claimed_at > limit])
         for run in list(self.runs.values()):
-            if self._is_isolated(run) and not run.began_s and not run.stop and run.delivery.claimed_at <= limit:
+            if self._is_isolated(run) and not run.is_begun and not run.stop and run.delivery.claimed_at <= limit:
                 run.stop = "shutdown"
                 self._cancel(run)
+
+    def give_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Release what was claimed and not begun."""
+        for delivery in deliveries:
+            verdict = Release(is_suspect=delivery.is_suspect)
+            self._settle(delivery, self._specs.get(delivery.task), verdict, None)
 
     def _give_back(self, runs: list[Run]) -> None:
         for run in runs:

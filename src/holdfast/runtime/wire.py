@@ -12,6 +12,8 @@ class Start(msgspec.Struct, tag="start"):
     """Run this job."""
 
     delivery: Delivery
+    module: str
+    """Where the task is written, in case the app's own module does not import it."""
     limit_s: float
     """How long a transaction may hold the write lock."""
 

@@ -36,6 +36,7 @@ _IDLE_S = 1.0
 _AGAIN_S = 0.5
 _MINUTE_S = 60.0
 _OVERDUE_S = 1.0
+_FLUSHES = 10
 
 
 class Exit(IntEnum):
@@ -119,6 +120,8 @@ class Worker:
         self._rated_at = 0.0
         self._next_due_s: float | None = None
         self._is_idle = False
+        self._wake = asyncio.Event()
+        self._unanswered: Claim | None = None
 
     # ---- from outside
 
@@ -158,7 +161,6 @@ class Worker:
         self._loop_thread = threading.get_ident()
         self._ping = threading.Event()
         self._stalled_s = 0.0
-        self._wake = asyncio.Event()
         self._store_wait: asyncio.Task[None] | None = None
         self.runner = Runner(
             store=self._store,
@@ -195,7 +197,13 @@ class Worker:
         self._started_at = first.now
         self._take_over(first)
         await self._heart.start()
-        await self._hooks.start()
+        try:
+            await self._hooks.start()
+        except BaseException:
+            self._heart.stop()
+            await self.runner.close()
+            await self._store.heartbeat(WorkerRecord(id=self.id, lease_s=0.0))
+            raise
 
     async def _close(self) -> None:
         self._heart.stop()
@@ -273,11 +281,11 @@ class Worker:
             return False
         try:
             reply = await self._exchange(wanted)
+            await self.runner.start(reply.deliveries)
         except StoreError as error:
             _logger.error("the store does not answer as it should: %s", error)
             await self._clock.asleep(_AGAIN_S)
             return True
-        await self.runner.start(reply.deliveries)
         self._next_due_s = reply.next_due_s
         return bool(reply.deliveries) or self._has_news()
 
@@ -299,8 +307,8 @@ class Worker:
         counts = runner.counts.take()
         now = runner.now()
         changes = guards.changes(now)
-        claim = None
-        if wanted > 0:
+        claim = self._unanswered  # its answer was lost: the same token brings what it brought
+        if claim is None and wanted > 0:
             caps = guards.caps(now) | runner.caps(wanted)
             claim = Claim(
                 worker=self.id,
@@ -319,7 +327,9 @@ class Worker:
             runner.settlements = settlements + runner.settlements
             runner.counts.put_back(counts)
             guards.lost(changes)
+            self._unanswered = claim
             raise
+        self._unanswered = None
         self._take_over(reply)
         guards.confirm(changes, reply.changed, reply.now)
         self._note_rate(len(settlements))
@@ -349,8 +359,17 @@ class Worker:
             _logger.warning("%d settlements came too late, their leases were lost: %s", len(lost), ", ".join(lost[:5]))
 
     async def _flush(self) -> None:
-        while self.runner.settlements or self.guards.is_urgent:
-            await self._exchange(0)
+        """Send what there is to say; what a lost answer brought is given back."""
+        failures = 0
+        while self.runner.settlements or self.guards.is_urgent or self._unanswered is not None:
+            try:
+                self.runner.give_back((await self._exchange(0)).deliveries)
+            except StoreError as error:
+                failures += 1
+                if failures == _FLUSHES:
+                    raise
+                _logger.error("the store does not answer as it should: %s", error)
+                await self._clock.asleep(_AGAIN_S)
 
     async def _pause(self) -> None:
         """Wait for a settlement, for news from the store, or until something is due."""
@@ -362,9 +381,11 @@ class Worker:
         await self._wake.wait()
 
     async def _pump_until_idle(self, skip: bool) -> None:
+        is_last_look = False
         while True:
             await self._maintenance.once()
             if await self._turn():
+                is_last_look = False
                 continue
             if self.runner.runs:
                 await self._wake.wait()
@@ -374,9 +395,14 @@ class Worker:
             limits = [self._next_due_s, self.guards.next_opening_s(self.runner.now())]
             waits = [limit for limit in limits if limit is not None]
             if not waits:
-                return
+                if is_last_look:
+                    return
+                is_last_look = True  # the last jobs may have been canaries of a replay
+                continue
             if skip:
-                self._store.clock_offset_s += max(0.001, min(waits))  # type: ignore[attr-defined]
+                skipped_s = max(0.001, min(waits))
+                self._store.clock_offset_s += skipped_s  # type: ignore[attr-defined]
+                self.runner.set_now(self.runner.now() + skipped_s)  # or what has opened by now looks closed
             else:
                 await self._clock.asleep(max(0.001, min(waits)))
 
@@ -399,7 +425,7 @@ class Worker:
         begun = [run for run in runner.runs.values() if not run.is_settled]
         runner.stop(None, "shutdown")
         for _ in range(100):  # cancelled code may still clean up
-            if not any(run.task is not None and run.stop == "shutdown" for run in runner.runs.values()):
+            if not any(run.task is not None and not run.task.done() for run in runner.runs.values()):
                 break
             await self._wait_for_news(0.05)
         await self._flush()

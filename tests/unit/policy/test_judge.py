@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.errors import Invalid, RateLimited, Transient
@@ -79,8 +81,13 @@ def test_what_a_task_returns_is_judged_too() -> None:
     assert judge_value("done") is COMPLETE
     assert judge_value(None) is COMPLETE
     assert judge_value(Snooze(5.0)) == Park(5.0, "snoozed by the task")
-    assert judge_value(Snooze(-5.0)) == Park(0.0, "snoozed by the task")
     assert judge_value(Discard("sold out")) == Drop("sold out")
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 2e9, "5", None, True])
+def test_a_snooze_of_no_length_is_refused_where_it_is_written(seconds: Any) -> None:
+    with pytest.raises(ValueError, match="must be a number of seconds"):
+        Snooze(seconds)
 
 
 def test_a_death_is_blamed_on_who_was_alone_or_was_there_three_times() -> None:

@@ -12,7 +12,9 @@ from weakref import WeakKeyDictionary
 import apsw
 
 from holdfast.clock import SystemClock
+from holdfast.errors import StoreError
 from holdfast.ports import Clock
+from holdfast.stores.sqlite.faults import translated
 from holdfast.stores.sqlite.rows import read_value
 
 _LOOK_EVERY_S: Final = 0.006
@@ -26,7 +28,8 @@ class News:
     under 1 % of a core. Other processes live in the machine's time, so it sleeps by that.
     """
 
-    def __init__(self, connect: Callable[[], apsw.Connection], clock: Clock) -> None:
+    def __init__(self, path: str, connect: Callable[[], apsw.Connection], clock: Clock) -> None:
+        self._path = path
         self._connect = connect
         self._clock = clock
         self._db_mutex = threading.Lock()
@@ -43,7 +46,12 @@ class News:
         with self._db_mutex:
             if self._db is None:
                 self._db = self._connect()
-            number: int = read_value(self._db, "PRAGMA data_version")
+            try:
+                number: int = read_value(self._db, "PRAGMA data_version")
+            except apsw.Error as error:
+                self._db.close(True)
+                self._db = None
+                raise translated(error, self._path) from error
             return number
 
     def look(self, version: int) -> None:
@@ -98,7 +106,7 @@ class News:
             _MACHINE.sleep(_LOOK_EVERY_S)
             try:
                 version = self.version()
-            except Exception:  # whoever is woken asks for itself, and is told what is wrong
+            except StoreError:  # whoever is woken asks for itself, and is told what is wrong
                 version = -1
             with self._mutex:
                 woken = [future for future, seen in self._waiting.items() if seen != version]

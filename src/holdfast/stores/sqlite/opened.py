@@ -17,7 +17,7 @@ from holdfast.ports import Beat, Clock, Settlement, WorkerRecord
 from holdfast.stores.sqlite.batch import Books
 from holdfast.stores.sqlite.clock import StoreClock, agree_on_clock, save_instant
 from holdfast.stores.sqlite.connection import connect, open_database
-from holdfast.stores.sqlite.faults import is_broken, translated
+from holdfast.stores.sqlite.faults import DiskFull, is_broken, translated
 from holdfast.stores.sqlite.lanes import Lanes
 from holdfast.stores.sqlite.locks import WorkerLocks
 from holdfast.stores.sqlite.news import News
@@ -79,6 +79,7 @@ class Heartbeats:
         clock: Clock,
         store_clock: StoreClock,
         locks: WorkerLocks,
+        reserve: Reserve,
         tell: Callable[[], None],
     ) -> None:
         self._path = path
@@ -86,6 +87,7 @@ class Heartbeats:
         self._turn = Turn(path, clock, is_urgent=True)
         self._store_clock = store_clock
         self._locks = locks
+        self._reserve = reserve
         self._tell = tell
         self._db: apsw.Connection | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-heartbeat")
@@ -99,6 +101,17 @@ class Heartbeats:
         if not is_leaving:
             self._locks.take(worker.id)  # before the row is there: who sees the row must find it locked
         try:
+            answer = self._write(worker)
+        except DiskFull:
+            self._reserve.free()
+            answer = self._write(worker)
+        if not answer.is_alive:
+            self._locks.drop(worker.id)
+            self._tell()  # there may be orphans
+        return answer
+
+    def _write(self, worker: WorkerRecord) -> Beat:
+        try:
             if self._db is None:
                 self._db = self._connect()
             self._turn.begin(self._db)
@@ -109,9 +122,6 @@ class Heartbeats:
             if isinstance(error, apsw.Error):
                 raise translated(error, self._path) from error
             raise
-        if not answer.is_alive:
-            self._locks.drop(worker.id)
-            self._tell()  # there may be orphans
         return answer
 
     def _roll_back(self, error: BaseException) -> None:
@@ -153,38 +163,32 @@ class Opened:
         reserve = Reserve(path, clock)
         reserve.make()
         self.locks = WorkerLocks(path)
-        self.news = News(self._reading, clock)
+        self.news = News(path, self._reading, clock)
         self.writer = Writer(path, self._books, Turn(path, clock), reserve, self.news.tell)
         self.reader = Reader(path, self._reading)
-        self.heartbeats = Heartbeats(path, self._writing, clock, self.store_clock, self.locks, self.news.tell)
+        self.heartbeats = Heartbeats(path, self._writing, clock, self.store_clock, self.locks, reserve, self.news.tell)
         self._mutex = threading.Lock()
         self._spare: list[tuple[Books, Turn]] = []
 
     def transaction(self, settlement: Settlement, limit_s: float) -> JobTransaction:
         """A job's own transaction, on a connection of its own."""
-        with self._mutex:
-            books, turn = self._spare.pop() if self._spare else (None, None)
-        if books is None or turn is None:
-            books, turn = self._books(), Turn(self._path, self._clock)
         return JobTransaction(
-            books,
-            turn,
             settlement,
             limit_s,
             path=self._path,
             clock=self._clock,
+            borrow=self._lend,
             give_back=self._take_back,
             tell=self.news.tell,
         )
 
     def close(self) -> None:
         """Close every connection; the last one out moves the log into the file."""
-        with suppress(StoreError):
-            self.writer.write_now(lambda batch: save_instant(batch.db, batch.tick()))
         self.news.close()
         self.heartbeats.close()
         self.reader.close()
-        self.writer.close()
+        with suppress(StoreError):  # all that was promised is durable already
+            self.writer.close(lambda batch: save_instant(batch.db, batch.tick()))
         with self._mutex:
             while self._spare:
                 books, turn = self._spare.pop()
@@ -195,6 +199,12 @@ class Opened:
     def abandon(self) -> None:
         """In a forked child: these connections are the parent's. Closing them here would harm it, so they are kept."""
         _abandoned.append(self)
+
+    def _lend(self) -> tuple[Books, Turn]:
+        with self._mutex:
+            if self._spare:
+                return self._spare.pop()
+        return self._books(), Turn(self._path, self._clock)
 
     def _take_back(self, books: Books, turn: Turn, is_broken_now: bool) -> None:
         with self._mutex:

@@ -79,6 +79,7 @@ class SqliteStore:
         self._clock: Clock = clock or SystemClock()
         self._offset_s = 0.0
         self._mutex = threading.Lock()
+        self._pid = os.getpid()
         self._opened: Opened | None = None
         self._lanes: dict[str, int] = {}
         self._is_closed = False
@@ -184,6 +185,9 @@ class SqliteStore:
         opened = self._opened
         if opened is not None and opened.pid == os.getpid():
             return opened
+        if self._pid != os.getpid():  # a fork: whoever held the mutex is not here
+            self._pid = os.getpid()
+            self._mutex = threading.Lock()
         with self._mutex:
             if self._is_closed:
                 raise StoreError(f"{self._path}: the store is closed")

@@ -35,23 +35,20 @@ class JobTransaction:
 
     def __init__(
         self,
-        books: Books,
-        turn: Turn,
         settlement: Settlement,
         limit_s: float,
         *,
         path: str,
         clock: Clock,
+        borrow: Callable[[], tuple[Books, Turn]],
         give_back: Callable[[Books, Turn, bool], None],
         tell: Callable[[], None],
     ) -> None:
-        self._books = books
-        self._db = books.db
-        self._turn = turn
         self._settlement = settlement
         self._limit_s = limit_s
         self._path = path
         self._clock = clock
+        self._borrow = borrow
         self._give_back = give_back
         self._tell = tell
         self._mutex = threading.Lock()
@@ -60,6 +57,7 @@ class JobTransaction:
         self._is_over = False
         self._is_left = False
         self._is_own = False
+        self._is_broken = False
         self._refusal = ""
 
     # ---------------------------------------------------------------- what the job calls
@@ -78,17 +76,17 @@ class JobTransaction:
             self._run(lambda: self._db.executemany(sql, rows, can_cache=False).fetchall())
 
     def __enter__(self) -> JobTransaction:
+        self._books, self._turn = self._borrow()
+        self._db = self._books.db
         self._db.set_authorizer(self._authorize)
         self._db.set_exec_trace(self._before_each)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with self._mutex:
-            is_broken_now = True
             try:
                 if error is None:
                     self._run(self._complete)
-                is_broken_now = is_broken(error) if error is not None else False
             finally:
                 self._is_left = True
                 self._left.set()
@@ -98,7 +96,7 @@ class JobTransaction:
                         self._db.execute("ROLLBACK")
                     self._db.set_authorizer(None)
                     self._db.set_exec_trace(None)
-                self._give_back(self._books, self._turn, is_broken_now)
+                self._give_back(self._books, self._turn, self._is_broken)
         if error is None:
             self._tell()
 
@@ -110,6 +108,7 @@ class JobTransaction:
         try:
             answer = run()
         except apsw.Error as error:
+            self._is_broken = self._is_broken or is_broken(error)
             self._check()
             if self._refusal:
                 raise StoreError(f"job.transaction(): {self._refusal}") from error

@@ -78,22 +78,25 @@ class Writer:
         """The same on the caller's thread."""
         return cast("Answer", self._ask_now(_Ask(run, (), None)))
 
-    def close(self) -> None:
-        """Stop the thread and close the connection; no more asks may come."""
-        with self._mutex:
-            self._is_closed = True
-            thread = self._thread
-        if thread is not None:
-            self._wake.release()
-            thread.join()
-        self._drop()
-        self._turn.close()
+    def close(self, run: Callable[[Batch], None]) -> None:
+        """Write all that waits, and this as the last thing; then stop the thread and close the connection."""
+        try:
+            self._ask_now(_Ask(run, (), None), is_last=True)
+        finally:
+            with self._mutex:
+                thread = self._thread
+            if thread is not None:
+                self._wake.release()
+                thread.join()
+            self._drop()
+            self._turn.close()
 
     # ---------------------------------------------------------------- who holds the pen
 
-    def _ask_now(self, ask: _Ask) -> Any:
+    def _ask_now(self, ask: _Ask, *, is_last: bool = False) -> Any:
         with self._mutex:
             self._check_open()
+            self._is_closed = is_last
             self._waiting.append(ask)
             is_free = not self._is_held
             if is_free:
