@@ -1,4 +1,4 @@
-"""The tasks that worker processes run under fault: each keeps a ledger of what it does, and returns its lease's token."""
+"""The tasks that worker processes run under fault: each notes what it does, and returns its lease's token."""
 
 from __future__ import annotations
 

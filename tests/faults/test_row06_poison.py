@@ -41,6 +41,6 @@ def test_poison_ends_in_the_dead_letters_and_its_neighbours_complete(arena: Aren
     assert {letter.error_name.rpartition(".")[2] for letter in letters} == {"WorkerDied"}
     assert {letter.reason for letter in letters} == {"retries used up"}
     report(
-        f"row 6  poison: {POISON} in {JOBS:,}, all {POISON} in the dead letters as WorkerDied, {JOBS - POISON} completed, "
-        f"runs of each {sorted(len(runs[one.id]) for one in letters)}, all ended {took_s:.1f} s after the start"
+        f"row 6  poison: {POISON} in {JOBS:,}, all of them in the dead letters as WorkerDied, {JOBS - POISON} completed"
+        f", runs of each {sorted(len(runs[one.id]) for one in letters)}, all ended {took_s:.1f} s after the start"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec.structs import replace
 
 from holdfast.runtime.runner import Room
@@ -12,7 +14,7 @@ from tests.faults.conftest import Report
 from tests.faults.workers import SETTINGS
 
 NARROW = replace(SETTINGS, room=Room(concurrency=2, threads=2, isolates=2), grace_s=3.0)
-HANGING = {"hang_async": 3, "hang_thread": 2, "hang_process": 3}
+HANGING = {"hang_async": 3, "hang_thread": 1, "hang_process": 3}
 
 
 def test_handlers_that_never_return_are_timed_out_and_leave_no_place_taken(arena: Arena, report: Report) -> None:
@@ -33,8 +35,9 @@ def test_handlers_that_never_return_are_timed_out_and_leave_no_place_taken(arena
         assert letter.error_name.rpartition(".")[2] == "TimeLimitExceeded"
         assert (letter.reason, len(letter.attempts)) == ("retries used up", 1)
     assert arena.states(plain) == {"completed": len(plain)}
-    assert " is replaced" in log, "the process with a hanging thread went on"
+    replaced = len(re.findall(r"worker process \d+ is replaced", log))
+    assert replaced >= 1, "the process with a hanging thread went on"
     report(
-        f"row 7  never returning: {len(hanging)} jobs (async, thread, process) timed out within {timed_out_s:.1f} s, places "
-        f"lost 0, processes replaced {log.count(' is replaced')}"
+        f"row 7  never returning: {len(hanging)} jobs (async, thread, process) timed out within {timed_out_s:.1f} s, "
+        f"places lost 0, processes replaced {replaced}"
     )

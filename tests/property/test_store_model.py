@@ -210,17 +210,23 @@ class TwoStores:
         return answers[0]
 
     def exchange(self, make: Callable[[Side], Exchange]) -> None:
+        claim = make(self.sides[0]).claim
+        is_heard = claim is not None and claim.worker in self.known_workers()
+
         def told(side: Side, answer: Exchanged) -> Any:
             side.deliveries += answer.deliveries
             side.versions += [value.version for value in answer.values if value.version > side.versions[-1]]
-            due = round((answer.next_due_s or 0.0) / 10)  # a claim that was refused may, or may not, say "now"
             values = [(value.key, value.data) for value in answer.values]
+            # To a worker that it does not know, a store may say anything about what is due.
+            due = round(answer.next_due_s / 10) if is_heard and answer.next_due_s is not None else None
             return [list(answer.settled), list(answer.changed), side.told(answer.deliveries), values, due]
 
         answer = self.both(lambda side: side.store.exchange(make(side)), told)
-        claim = make(self.sides[0]).claim
         if claim is not None and answer.deliveries:
             self.last_claim = claim
+
+    def known_workers(self) -> set[str]:
+        return {worker.id for worker in self.run(self.sides[0].store.stats()).workers}
 
     # ---------------------------------------------------------------- producers and time
 

@@ -26,6 +26,7 @@ class Run:
         "began_s",
         "delivery",
         "error",
+        "failure",
         "go",
         "is_begun",
         "is_entered",
@@ -52,6 +53,8 @@ class Run:
         """Whether its task has taken its first step: one cancelled before that ends without a word."""
         self.value: Any = None
         self.error: BaseException | None = None
+        self.failure: Failure | None = None
+        """What the error is, where that was found out on the thread it was raised on."""
 
 
 def settlement_of(

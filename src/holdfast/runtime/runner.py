@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
@@ -102,6 +103,8 @@ class Runner:
         self._running_async = 0
         self._threads: Threads[Run] = Threads(room.threads, self._run_sync, self._collect, clock)
         self._sync_held = 0
+        self._failing: dict[str | None, int] = {}
+        self._failing_lock = threading.Lock()
         self._isolated_held = 0
         self._isolates = Isolates(room.isolates, target, store.note, clock, lease_s / 4)
         self._can_isolate = bool(target)
@@ -330,10 +333,10 @@ class Runner:
     # ---- sync jobs, on threads
 
     def _run_sync(self, run: Run) -> None:
-        if run.stop or not self._guards.is_good(run.go):
+        spec, delivery = run.spec, run.delivery
+        if run.stop or not self._guards.is_good(run.go) or self._failing.get(spec.breaker, 0) >= spec.fatal_failures:
             return
         self._mark_begun(run)
-        spec, delivery = run.spec, run.delivery
         try:
             args, kwargs = spec.arguments.decode(delivery.payload)
             if spec.takes_context:
@@ -343,16 +346,30 @@ class Runner:
                 refuse_coroutine(value)
         except BaseException as error:
             run.error = error
+            run.failure = failure = spec.classify(error, spec.context)
+            if spec.is_counted(failure):
+                # The loop may hear of it only after a while; until then the other threads go by this.
+                with self._failing_lock:
+                    self._failing[spec.breaker] = self._failing.get(spec.breaker, 0) + 1
 
     def _collect(self, runs: list[Run]) -> None:
-        self._sync_held -= len(runs)
+        again = []
         for run in runs:
             if run.is_begun:
+                self._sync_held -= 1
                 self._finish(run, run.value, run.error)
+                if run.failure is not None and run.spec.is_counted(run.failure):
+                    with self._failing_lock:
+                        self._failing[run.spec.breaker] -= 1
             elif run.stop:
+                self._sync_held -= 1
                 self._finish(run, None, asyncio.CancelledError())
+            elif self._guards.is_good(run.go):
+                again.append(run)
             else:
+                self._sync_held -= 1
                 self._hold_back(run)
+        self._threads.submit(again)
 
     # ---- isolated jobs, in processes of their own
 
@@ -459,7 +476,7 @@ class Runner:
             self._on_settled()
             _logger.warning("%s job %s was lost to another worker, or cancelled", run.spec.name, run.delivery.id)
             return
-        failure = run.spec.classify(error, run.spec.context)
+        failure = run.failure or run.spec.classify(error, run.spec.context)
         run_s = self._clock.monotonic() - run.began_s if run.is_begun else 0.0
         delivery = run.delivery
         verdict = judge(run.spec.retry, failure, delivery.retries, delivery.elapsed_s + run_s, self._rng)
@@ -507,8 +524,8 @@ class Runner:
             self._report(run, IGNORED)
             self._on_settled()
             return
-        counted = spec.breaker is not None and failure.type in spec.breaker_config.failure_types
-        self._report(run, FAILURE if counted else IGNORED, f"{failure.error_name}: {failure.message}")
+        outcome = FAILURE if spec.is_counted(failure) else IGNORED
+        self._report(run, outcome, f"{failure.error_name}: {failure.message}")
         self._settle(delivery, spec, verdict, run.began_at if run.is_begun else None, failure=failure)
 
     def _report(self, run: Run, outcome: Any, cause: str | None = None) -> None:

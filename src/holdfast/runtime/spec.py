@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -45,6 +46,15 @@ class TaskSpec(Struct, frozen=True, kw_only=True, eq=False):
     result_keep_s: float
     classify: Callable[[BaseException, FailureContext | None], Failure]
     context: FailureContext
+
+    def is_counted(self, failure: Failure) -> bool:
+        """Whether its breaker counts a failure of this type."""
+        return self.breaker is not None and failure.type in self.breaker_config.failure_types
+
+    @property
+    def fatal_failures(self) -> float:
+        """So many failures in a row open its breaker; by rates nobody knows."""
+        return math.inf if self.breaker_config.failure_rate is not None else self.breaker_config.failure_threshold
 
 
 def limit_gates(spec: TaskSpec, of: Delivery | NewJob) -> tuple[str, ...]:

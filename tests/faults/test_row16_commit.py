@@ -1,0 +1,80 @@
+"""Row 16: a process is killed at its N-th write or sync of the file. The file is whole, and what was acked is in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.faults import checker
+from tests.faults.arena import Arena
+from tests.faults.checker import Fault
+from tests.faults.conftest import Report, missing
+from tests.faults.ledger import ClientLedger
+from tests.faults.load import Dice
+from tests.faults.workers import CLOCK, Fleet
+
+JOBS = 10
+CALLS = ("pwrite64", "fdatasync")
+
+
+@pytest.fixture
+def strace() -> str:
+    found = shutil.which("strace")
+    if found is None:
+        missing("strace IS NOT INSTALLED: apt-get install strace")
+    return str(found)
+
+
+def test_a_kill_at_any_write_or_sync_leaves_the_file_whole(
+    strace: str, tmp_path: Path, is_full: bool, report: Report
+) -> None:
+    dice = Dice()
+    some = range(1, 101) if is_full else [1 + dice.below(15), 16 + dice.below(15), 31 + dice.below(20)]
+    points = [(call, n) for call in CALLS for n in some]
+    killed = 0
+    for start in range(0, len(points), 2):
+        arenas = [Arena(_folder(tmp_path, call, n)) for call, n in points[start : start + 2]]
+        with arenas[0].fleet() as fleet:
+            pids = [_run(fleet, strace, arena, *point) for arena, point in zip(arenas, points[start:], strict=False)]
+            codes = [fleet.wait(pid, 60) for pid in pids]
+        killed += sum(code == -9 for code in codes)
+        assert set(codes) <= {0, -9}, fleet.log()
+        for arena in arenas:
+            _check(arena)
+            arena.close()
+    assert killed >= len(points) / 2, "too few of the kills hit anything: this run shows nothing"
+    report(
+        f"row 16 SIGKILL at a write or sync: {len(points)} places tried, {killed} hit, files damaged 0, acked jobs "
+        f"lost 0; seed {dice.seed}"
+    )
+
+
+def _folder(tmp_path: Path, call: str, n: int) -> Path:
+    folder = tmp_path / f"{call}-{n}"
+    folder.mkdir()
+    return folder
+
+
+def _run(fleet: Fleet, strace: str, arena: Arena, call: str, n: int) -> int:
+    """Enqueue and work in a process that is killed by the n-th such call of one of its threads."""
+    # Not with --seccomp-bpf, which is quicker: strace 6.1 then injects nothing, and does not say so.
+    tracer = (strace, "-f", "-qq", "-o", os.devnull, "-e", f"trace={call}")
+    inject = ("-e", f"inject={call}:signal=KILL:when={n}")
+    env = {"HOLDFAST_URL": arena.url, "FAULTS_EFFECTS": str(arena.folder / "effects")}
+    arguments = (str(arena.folder / "client"), str(JOBS))
+    return fleet.run("tests.faults.load", *arguments, prefix=(*tracer, *inject), env=env)
+
+
+def _check(arena: Arena) -> None:
+    killed_s = CLOCK.monotonic()
+    assert arena.sql("PRAGMA integrity_check") == [("ok",)]
+    arena.client = ClientLedger(arena.folder / "client")
+    arena.app.run_until_idle()
+    evidence = arena.evidence()
+    dead = {one.pid for one in evidence.effects} - {os.getpid()}
+    faults = [Fault("kill", pid, killed_s) for pid in dead]
+    assert checker.check(replace(evidence, faults=faults, recovery_s=10.0)) == []

@@ -1,0 +1,160 @@
+"""Row 43: odd payloads. Each is refused when it is enqueued, or comes back equal; what is spoilt in the store is buried."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import pytest
+from msgspec import json
+
+from holdfast.errors import Invalid
+from holdfast.types import FailureType, JobState
+from tests.faults.arena import Arena
+from tests.faults.conftest import Report
+
+
+def deep(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+ODD: Final[dict[str, Any]] = {
+    "64 MB": "x" * 64_000_000,
+    "100,000 deep": deep(100_000),
+    "NaN": math.nan,
+    "NaN within": [{"a": math.nan}],
+    "infinity": -math.inf,
+    "lone surrogate": "a\ud800b",
+    "surrogate as a key": {"\udfff": 1},
+    "NUL": "a\x00b",
+    "NUL as a key": {"\x00": ""},
+    "2^63": 2**63,
+    "2^64": 2**64,
+    "-2^63 - 1": -(2**63) - 1,
+    "2^53 + 1": 2**53 + 1,
+    "largest float": 1.7976931348623157e308,
+    "smallest float": 5e-324,
+    "minus zero": -0.0,
+    "line separators": "\u2028\u2029\x85\x7f",
+    "beyond the BMP": "\U0001f980é",
+    "quotes": "'\"\\%_;--",
+    "a number as a key": {1: "a"},
+    "empty": {"": [{}, [], "", None]},
+}
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Equal, and of equal types all the way down."""
+    return type(one) is type(other) and repr(one) == repr(other)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_argument_is_refused_or_comes_back_equal(arena: Arena, name: str, report: Report) -> None:
+    value = ODD[name]
+    task = arena.app.tasks["echo"]
+    try:
+        job = task.enqueue(value)
+    except Invalid as error:
+        assert str(error).startswith("echo()")
+        assert len(str(error)) < 1_000
+        assert arena.records() == {}
+        report(f"row 43 enqueue, {name}: refused")
+        return
+    arena.app.run_until_idle()
+
+    assert is_same(job.refresh().result, value)
+    report(f"row 43 enqueue, {name}: comes back equal")
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_edit_of_a_dead_letter_is_refused_or_comes_back_equal(arena: Arena, name: str) -> None:
+    value = ODD[name]
+    job = arena.app.tasks["echo"].enqueue("before")
+    arena.sql("UPDATE holdfast_jobs SET payload = ?", (b"spoilt",))
+    arena.app.run_until_idle()
+    assert job.refresh().state is JobState.DEAD_LETTER
+    try:
+        arena.app.dead_letters.retry(job.id, {"value": value})
+    except Invalid:
+        assert job.refresh().state is JobState.DEAD_LETTER
+        return
+    arena.app.run_until_idle()
+
+    assert is_same(job.refresh().result, value)
+
+
+_EITHER = object()
+
+# What somebody may have written into the file by hand, and what must come of it: a result, or VALIDATION (None).
+BY_HAND: Final[dict[str, tuple[bytes | str, Any]]] = {
+    "not JSON": (b"not JSON", None),
+    "nothing": (b"", None),
+    "cut off": (b'{"value": "ab', None),
+    "two values": (b'{"value": 1}{"value": 2}', None),
+    "no object": (b"[1]", None),
+    "no such argument": (b'{"other": 1}', None),
+    "NaN": (b'{"value": NaN}', None),
+    "not UTF-8": (b'{"value": "\xff\xfe\xc3"}', None),
+    "not UTF-8, cut off": (b'{"value": "\xe2\x82', None),
+    "UTF-16": ('{"value": 1}'.encode("utf-16"), None),
+    "byte order mark": (b'\xef\xbb\xbf{"value": 1}', None),
+    "bare NUL": (b'{"value": "a\x00b"}', None),
+    "only NULs": (bytes(20), None),
+    "lone surrogate": (b'{"value": "\\ud800"}', _EITHER),
+    "100,000 deep": (b'{"value": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", None),
+    "2^63": (b'{"value": 9223372036854775808}', 2**63),
+    "a very long number": (b'{"value": ' + b"9" * 5_000 + b"}", _EITHER),
+    "duplicate keys": (b'{"value": 1, "value": 2}', _EITHER),
+    "as text": ('{"value": "äöü"}', "äöü"),
+    "as text with a NUL": ('{"value": "a\x00b"}', None),
+}
+
+
+def test_what_was_spoilt_by_hand_is_buried_and_its_neighbours_are_not_touched(arena: Arena, report: Report) -> None:
+    spoilt, neighbours = {}, {}
+    calls = []
+    for name in BY_HAND:
+        calls += [arena.call("echo", "to be spoilt"), arena.call("echo", f"neighbour of {name}")]
+        spoilt[name], neighbours[name] = calls[-2].job.id, calls[-1].job.id
+    arena.enqueue(calls)
+    for name, (payload, _) in BY_HAND.items():
+        arena.sql("UPDATE holdfast_jobs SET payload = ? WHERE id = ?", (payload, spoilt[name]))
+    with arena.fleet() as fleet:
+        fleet.start()
+        arena.quiesce(20)
+        fleet.stop()
+
+    found = {name: _outcome(arena, one) for name, one in spoilt.items()}
+    wrong = {
+        name: found[name]
+        for name, (_, wanted) in BY_HAND.items()
+        if wanted is not _EITHER and found[name] != (("buried", None) if wanted is None else ("completed", wanted))
+    }
+    beside = {name: _outcome(arena, one) for name, one in neighbours.items()}
+    assert beside == {name: ("completed", f"neighbour of {name}") for name in BY_HAND}
+    assert wrong == {}
+    buried = sum(what == "buried" for what, _ in found.values())
+    report(f"row 43 by hand: {len(BY_HAND)} rows spoilt, {buried} buried as VALIDATION, neighbours touched 0")
+
+
+def _outcome(arena: Arena, one: str) -> tuple[str, Any]:
+    (record,) = arena.get([one])
+    if record.state is JobState.COMPLETED:
+        return "completed", json.decode(record.result or b"null")
+    if record.state is JobState.DEAD_LETTER and record.failure_type is FailureType.VALIDATION:
+        assert (len(record.attempts), record.reason) == (1, "not retriable")
+        return "buried", None
+    return record.state.value, f"{record.error_name}: {record.message}"
+
+
+def test_an_argument_of_the_wrong_type_is_buried_with_a_readable_reason(arena: Arena) -> None:
+    job = arena.app.tasks["count"].enqueue(1)
+    arena.sql("UPDATE holdfast_jobs SET payload = ?", (b'{"value": "one"}',))
+    arena.app.run_until_idle()
+
+    record = job.refresh().record
+    assert (record.state, record.failure_type) == (JobState.DEAD_LETTER, FailureType.VALIDATION)
+    assert record.message == "count(): argument 'value': expected `int`, got `str` 'one'"

@@ -1,0 +1,53 @@
+"""A SQLite store for each test, and the check of its books."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.stores.sqlite import SqliteStore
+
+CheckBooks = Callable[[], None]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(path)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def check_books(path: Path) -> CheckBooks:
+    """Says whether what is counted beside the jobs is what the jobs say."""
+
+    def check() -> None:
+        db = apsw.Connection(str(path))
+        try:
+            tallies = db.execute("SELECT lane, state, n FROM holdfast_tallies WHERE n <> 0 ORDER BY 1, 2").fetchall()
+            counted = db.execute(
+                "SELECT lane, state, count(*) FROM holdfast_jobs GROUP BY 1, 2 ORDER BY 1, 2"
+            ).fetchall()
+            assert tallies == counted
+            held = db.execute("SELECT token, held FROM holdfast_claims WHERE held <> 0 ORDER BY 1").fetchall()
+            running = "SELECT token, count(*) FROM holdfast_jobs WHERE state = 'running' GROUP BY 1 ORDER BY 1"
+            assert held == db.execute(running).fetchall()
+            for condition in (
+                "(is_ready IS NOT NULL OR wakes_at IS NOT NULL) <> (state IN ('queued', 'retrying', 'waiting'))",
+                "is_ready IS NOT NULL AND wakes_at IS NOT NULL",
+                "given_up IS NOT CASE state WHEN 'failed' THEN 1 WHEN 'dead_letter' THEN 2 WHEN 'cancelled' THEN 3 END",
+            ):
+                assert db.execute(f"SELECT id, state FROM holdfast_jobs WHERE {condition}").fetchall() == []
+            assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        finally:
+            db.close()
+
+    return check

@@ -1,0 +1,150 @@
+"""Full disks, broken disks, forks and kills: what was acknowledged stays, and the store goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.clock import new_id, new_token
+from holdfast.errors import StoreError
+from holdfast.ports import Claim, Exchange, Query, Settlement, WorkerRecord
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import settle as settling
+from holdfast.types import Change, JobState, NewJob
+from tests.unit.stores.sqlite.conftest import CheckBooks
+
+PRODUCER = """
+import asyncio, sys
+from holdfast.clock import new_id, new_token
+from holdfast.ports import Claim, Exchange, Settlement, WorkerRecord
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.types import Change, NewJob
+
+async def main():
+    store = SqliteStore(sys.argv[1])
+    worker = new_id()
+    await store.heartbeat(WorkerRecord(id=worker, lease_s=60.0))
+    done = []
+    while True:
+        ids = [new_id() for _ in range(5)]
+        await store.enqueue([NewJob(id=id, task="greet", payload=b"{}") for id in ids])
+        claim = Claim(worker=worker, token=new_token(), limit=3)
+        got = await store.exchange(Exchange(settlements=done, claim=claim))
+        print("enqueued", *ids, "completed", *(one.id for one in done), flush=True)
+        done = [Settlement(id=one.id, token=one.token, change=Change.COMPLETE) for one in got.deliveries]
+
+asyncio.run(main())
+"""
+
+
+def new_job(payload: bytes = b"{}") -> NewJob:
+    return NewJob(id=new_id(), task="greet", payload=payload)
+
+
+def writing_connection(store: SqliteStore) -> apsw.Connection:
+    books = store._open().writer._books
+    assert books is not None
+    return books.db
+
+
+async def test_a_full_disk_refuses_new_jobs_and_heals_by_itself(
+    store: SqliteStore, path: Path, check_books: CheckBooks
+) -> None:
+    kept = new_job()
+    await store.enqueue([kept])
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    got = await store.exchange(Exchange(claim=Claim(worker="w", token=new_token(), limit=1)))
+    db = writing_connection(store)
+    pages = db.execute("PRAGMA page_count").fetchall()[0][0]
+    db.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+    with pytest.raises(StoreError, match="disk is full") as caught:
+        await store.enqueue([new_job(b"x" * 100_000)])
+    assert isinstance(caught.value.__cause__, apsw.FullError)
+    assert not path.with_name("jobs.db.reserve").exists()  # given back for what is under way
+    done = Settlement(id=kept.id, token=got.deliveries[0].token, change=Change.COMPLETE)
+    assert (await store.exchange(Exchange(settlements=[done]))).settled == [True]
+    db.execute("PRAGMA max_page_count = 1000000").fetchall()
+    assert (await store.enqueue([new_job(b"x" * 100_000)]))[0].is_new
+    check_books()
+
+
+async def test_after_a_failed_write_the_connection_is_not_used_again(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, check_books: CheckBooks
+) -> None:
+    await store.enqueue([new_job()])
+    writer = store._open().writer
+    broken = writing_connection(store)
+    real_end = writer._turn.end
+
+    def fail_once(db: apsw.Connection) -> None:
+        monkeypatch.setattr(writer._turn, "end", real_end)
+        raise apsw.IOError("fsync failed")
+
+    monkeypatch.setattr(writer._turn, "end", fail_once)
+    with pytest.raises(StoreError, match="reading or writing the disk failed"):
+        await store.enqueue([new_job()])
+    assert (await store.enqueue([new_job()]))[0].is_new
+    assert writing_connection(store) is not broken
+    assert len((await store.find(Query())).items) == 2
+    check_books()
+
+
+async def test_a_forked_child_opens_the_store_for_itself(store: SqliteStore, check_books: CheckBooks) -> None:
+    store.enqueue_now([new_job()])
+    child = os.fork()
+    if child == 0:
+        try:
+            store.enqueue_now([new_job()])
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)  # noqa: ASYNC222 - nothing else is to run meanwhile
+    assert os.waitstatus_to_exitcode(status) == 0
+    store.enqueue_now([new_job()])
+    assert len((await store.find(Query())).items) == 3
+    check_books()
+
+
+@pytest.mark.parametrize("lines", [1, 7, 40])
+async def test_a_process_killed_at_any_line_loses_nothing_that_it_was_told(
+    store: SqliteStore, path: Path, check_books: CheckBooks, lines: int
+) -> None:
+    enqueued: set[str] = set()
+    completed: set[str] = set()
+    command = [sys.executable, "-c", PRODUCER, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: ASYNC220
+        assert process.stdout is not None
+        for _ in range(lines):
+            words = process.stdout.readline().split()
+            split = words.index("completed")
+            enqueued.update(words[1:split])
+            completed.update(words[split + 1 :])
+        process.send_signal(signal.SIGKILL)
+    records = {record.id: record for record in (await store.find(Query(limit=10_000))).items}
+    assert enqueued <= records.keys()
+    assert all(records[id].state is JobState.COMPLETED for id in completed)  # noqa: A001
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    orphans = await store.reclaim("w", new_token(), 100)
+    running = [record.id for record in records.values() if record.state is JobState.RUNNING]
+    assert sorted(orphan.id for orphan in orphans) == sorted(running)
+    check_books()
+
+
+async def test_without_its_fence_a_stale_settlement_would_take_effect(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.enqueue([new_job()])
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    got = await store.exchange(Exchange(claim=Claim(worker="w", token=new_token(), limit=1)))
+    stale = Settlement(id=got.deliveries[0].id, token=new_token(), change=Change.COMPLETE)
+    assert (await store.exchange(Exchange(settlements=[stale]))).settled == [False]
+    lines = settling._SQL["complete"].splitlines()
+    assert lines[-1].strip() == "AND state = 'running' AND token = unhex(one.value ->> 1)"
+    monkeypatch.setattr(settling, "_SQL", {**settling._SQL, "complete": "\n".join(lines[:-1])})
+    assert (await store.exchange(Exchange(settlements=[stale]))).settled == [True]

@@ -1,0 +1,153 @@
+"""Opening a file: what works, and what is refused in one line that helps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.clock import new_id
+from holdfast.errors import ConfigError, StoreError
+from holdfast.ports import Query
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.types import NewJob
+
+
+def make_database(path: Path, script: str) -> None:
+    db = apsw.Connection(str(path))
+    db.execute(script).fetchall()
+    db.close()
+
+
+def refusal_of(path: Path) -> str:
+    with pytest.raises(StoreError) as caught:
+        _ = SqliteStore(path).capabilities
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert "\n" not in message
+    return message
+
+
+def test_a_missing_file_is_made(path: Path) -> None:
+    store = SqliteStore(path)
+    assert store.capabilities.location == str(path)
+    assert path.exists()
+    asyncio.run(store.close())
+
+
+def test_nothing_is_opened_before_the_first_verb(path: Path) -> None:
+    SqliteStore(path)
+    assert not path.exists()
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    assert "does not exist; create it" in refusal_of(tmp_path / "nowhere" / "jobs.db")
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    assert "this is a folder" in refusal_of(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        assert "cannot be written" in refusal_of(tmp_path / "jobs.db")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_text_file_is_no_database(path: Path) -> None:
+    path.write_text("dear diary, " * 500)
+    assert "not a SQLite database" in refusal_of(path)
+    assert path.read_text().startswith("dear diary")
+
+
+def test_a_damaged_header_is_refused(path: Path) -> None:
+    make_database(path, "CREATE TABLE orders (id)")
+    path.write_bytes(b"SQLite format 3\0" + bytes(4096))
+    refusal_of(path)
+
+
+def test_another_programs_file_is_refused(path: Path) -> None:
+    make_database(path, "CREATE TABLE layers (id); PRAGMA application_id = 1196437808")
+    assert "belongs to another program (application id 1196437808)" in refusal_of(path)
+
+
+def test_a_table_with_our_name_that_is_not_ours_is_refused(path: Path) -> None:
+    make_database(path, "CREATE TABLE holdfast_jobs (id)")
+    assert "a table holdfast_jobs that Holdfast did not make" in refusal_of(path)
+
+
+async def test_a_newer_schema_asks_for_an_upgrade(path: Path) -> None:
+    store = SqliteStore(path)
+    assert store.capabilities
+    await store.close()
+    make_database(path, "UPDATE holdfast_meta SET value = 99 WHERE key = 'schema_version'")
+    assert "made by a newer Holdfast (schema 99" in refusal_of(path)
+
+
+async def test_it_lives_beside_a_users_own_tables(store: SqliteStore, path: Path) -> None:
+    make_database(path, "CREATE TABLE orders (id); INSERT INTO orders VALUES (7); PRAGMA user_version = 3")
+    store.enqueue_now([NewJob(id=new_id(), task="greet", payload=b"{}")])
+    db = apsw.Connection(str(path))
+    assert db.execute("SELECT id FROM orders").fetchall() == [(7,)]
+    assert db.execute("PRAGMA user_version").fetchall() == [(3,)]
+    db.close()
+
+
+@pytest.mark.parametrize("path", ["", ":memory:", "file:jobs.db?mode=memory"])
+def test_a_path_that_is_no_file_is_refused_at_once(path: str) -> None:
+    with pytest.raises(ConfigError, match="memory://"):
+        SqliteStore(path)
+
+
+def test_settings_that_cannot_work_are_refused_at_once(path: Path) -> None:
+    with pytest.raises(ConfigError, match="synchronous"):
+        SqliteStore(path, synchronous="OFF")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="key_window_s"):
+        SqliteStore(path, key_window_s=-1.0)
+
+
+def _popen(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+async def test_several_processes_that_start_at_once_make_one_schema(path: Path) -> None:
+    script = (
+        "import sys; from holdfast.stores.sqlite import SqliteStore; from holdfast.types import NewJob\n"
+        "from holdfast.clock import new_id; sys.stdin.readline()\n"
+        "SqliteStore(sys.argv[1]).enqueue_now([NewJob(id=new_id(), task='greet', payload=b'{}')])"
+    )
+    command = [sys.executable, "-c", script, str(path)]
+    starters = [_popen(command) for _ in range(4)]
+    for starter in starters:
+        assert starter.stdin is not None
+        starter.stdin.write(b"\n")
+        starter.stdin.flush()
+    for starter in starters:
+        _, errors = starter.communicate(timeout=60)
+        assert (starter.returncode, errors.decode()) == (0, "")
+    store = SqliteStore(path)
+    assert len((await store.find(Query())).items) == 4
+    await store.close()
+
+
+async def test_a_closed_store_says_so(path: Path) -> None:
+    store = SqliteStore(path)
+    assert store.capabilities
+    await store.close()
+    with pytest.raises(StoreError, match="the store is closed"):
+        store.enqueue_now([])
+
+
+async def test_closing_moves_the_log_into_the_file(path: Path) -> None:
+    store = SqliteStore(path)
+    store.enqueue_now([NewJob(id=new_id(), task="greet", payload=b"{}")])
+    await store.close()
+    assert not path.with_name("jobs.db-wal").exists()

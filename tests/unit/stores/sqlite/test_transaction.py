@@ -1,0 +1,149 @@
+"""A job's own transaction: what it may not do, and how long it may take."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.clock import new_id, new_token
+from holdfast.errors import IllegalChange, LeaseLost, StoreError
+from holdfast.ports import Claim, Exchange, Settlement, WorkerRecord
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing import ManualClock
+from holdfast.types import Change, JobState, NewJob
+
+
+@pytest.fixture
+def orders(path: Path) -> apsw.Connection:
+    """A table of the user's, and a look at it from outside."""
+    db = apsw.Connection(str(path))  # not sqlite3: two SQLite libraries in one process do not see each other's locks
+    db.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, name TEXT)")
+    return db
+
+
+async def settlement_of(store: SqliteStore, change: Change = Change.COMPLETE) -> Settlement:
+    await store.enqueue([NewJob(id=new_id(), task="greet", payload=b"{}")])
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    got = await store.exchange(Exchange(claim=Claim(worker="w", token=new_token(), limit=1)))
+    return Settlement(id=got.deliveries[0].id, token=got.deliveries[0].token, change=change)
+
+
+async def state_of(store: SqliteStore, settlement: Settlement) -> JobState:
+    record = (await store.get([settlement.id]))[0]
+    assert record is not None
+    return record.state
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("COMMIT", "BEGIN, COMMIT and ROLLBACK"),
+        ("ROLLBACK", "BEGIN, COMMIT and ROLLBACK"),
+        ("BEGIN", "BEGIN, COMMIT and ROLLBACK"),
+        ("INSERT INTO orders VALUES (9, 'x'); COMMIT", "BEGIN, COMMIT and ROLLBACK"),
+        ("SAVEPOINT mine", "savepoints"),
+        ("ATTACH 'other.db' AS other", "attached"),
+        ("PRAGMA journal_mode = DELETE", "pragmas"),
+        ("UPDATE holdfast_jobs SET state = 'queued'", "holdfast_jobs is Holdfast's own table"),
+        ("DELETE FROM Holdfast_Jobs", "Holdfast's own table"),
+        ("DROP TABLE holdfast_workers", "holdfast_workers is Holdfast's own table"),
+        ("CREATE TRIGGER t AFTER UPDATE ON holdfast_jobs BEGIN DELETE FROM orders; END", "Holdfast's own table"),
+        ("CREATE INDEX i ON holdfast_jobs (user)", "Holdfast's own table"),
+        ("INSERT INTO nowhere VALUES (1)", "no such table"),
+        ("SELEC 1", "syntax error"),
+    ],
+)
+async def test_a_statement_that_is_not_for_it_is_refused_and_undoes_all(
+    store: SqliteStore, orders: apsw.Connection, sql: str, message: str
+) -> None:
+    settlement = await settlement_of(store)
+    with pytest.raises(StoreError, match=message), store.transaction(settlement, 5.0) as tx:
+        tx.execute("INSERT INTO orders VALUES (1, 'Ada')")
+        tx.execute(sql)
+    assert orders.execute("SELECT count(*) FROM orders").fetchall() == [(0,)]
+    assert await state_of(store, settlement) is JobState.RUNNING
+    orders.close()
+
+
+async def test_reads_before_the_first_write_leave_the_lock_to_others(
+    store: SqliteStore, orders: apsw.Connection
+) -> None:
+    settlement = await settlement_of(store)
+    with store.transaction(settlement, 5.0) as tx:
+        assert tx.execute("SELECT * FROM orders") == []
+        orders.execute("INSERT INTO orders VALUES (1, 'Ada')")
+        assert tx.execute("SELECT name FROM orders WHERE id = :id", {"id": 1}) == [("Ada",)]
+        tx.executemany("INSERT INTO orders VALUES (?, ?)", [(2, "Bob"), (3, "Cy")])
+        with pytest.raises(apsw.BusyError):
+            orders.execute("INSERT INTO orders VALUES (4, 'Di')")
+    assert orders.execute("SELECT count(*) FROM orders").fetchall() == [(3,)]
+    assert await state_of(store, settlement) is JobState.COMPLETED
+    orders.close()
+
+
+async def test_a_transaction_that_was_committed_before_is_not_committed_again(
+    store: SqliteStore, orders: apsw.Connection
+) -> None:
+    settlement = await settlement_of(store)
+    with store.transaction(settlement, 5.0) as tx:
+        tx.execute("INSERT INTO orders (name) VALUES ('Ada')")
+    with pytest.raises(LeaseLost), store.transaction(settlement, 5.0) as tx:
+        tx.execute("INSERT INTO orders (name) VALUES ('Ada')")
+    assert orders.execute("SELECT count(*) FROM orders").fetchall() == [(1,)]
+    orders.close()
+
+
+async def test_the_lock_is_taken_back_from_one_that_holds_it_too_long(path: Path, orders: apsw.Connection) -> None:
+    clock = ManualClock(auto=False)
+    store = SqliteStore(path, clock=clock)
+    settlement = await settlement_of(store)
+    with pytest.raises(StoreError, match="longer than 5 s"), store.transaction(settlement, 5.0) as tx:
+        tx.execute("INSERT INTO orders VALUES (1, 'Ada')")
+        watchdog = next(thread for thread in threading.enumerate() if thread.name == "holdfast-transaction")
+        clock.advance(5.1)
+        await asyncio.to_thread(watchdog.join)
+        orders.execute("INSERT INTO orders VALUES (2, 'Bob')")  # the lock is free before the block is left
+        tx.execute("INSERT INTO orders VALUES (3, 'Cy')")
+    assert orders.execute("SELECT id FROM orders").fetchall() == [(2,)]
+    assert await state_of(store, settlement) is JobState.RUNNING
+    orders.close()
+    await store.close()
+
+
+async def test_a_statement_that_never_ends_is_interrupted(path: Path, orders: apsw.Connection) -> None:
+    clock = ManualClock(auto=False)
+    store = SqliteStore(path, clock=clock)
+    settlement = await settlement_of(store)
+
+    def run() -> None:
+        endless = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+        with store.transaction(settlement, 5.0) as tx:
+            tx.execute("INSERT INTO orders VALUES (1, 'Ada')")
+            loop.call_soon_threadsafe(clock.advance, 5.1)
+            tx.execute(endless)
+
+    loop = asyncio.get_running_loop()
+    with pytest.raises(StoreError, match="longer than 5 s"):
+        await asyncio.to_thread(run)
+    assert await state_of(store, settlement) is JobState.RUNNING
+    orders.close()
+    await store.close()
+
+
+async def test_it_is_of_no_use_after_its_block(store: SqliteStore, orders: apsw.Connection) -> None:
+    settlement = await settlement_of(store)
+    with store.transaction(settlement, 5.0) as tx:
+        pass
+    with pytest.raises(StoreError, match="the block has been left"):
+        tx.execute("INSERT INTO orders VALUES (1, 'Ada')")
+    orders.close()
+
+
+async def test_only_a_completion_can_be_its_end(store: SqliteStore) -> None:
+    settlement = await settlement_of(store, Change.RETRY)
+    with pytest.raises(IllegalChange, match="completes the job"):
+        store.transaction(settlement, 5.0)
