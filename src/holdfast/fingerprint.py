@@ -44,6 +44,12 @@ def message_of(error: BaseException) -> str:
     return text if len(text) <= MESSAGE_LIMIT else text[: MESSAGE_LIMIT - 1] + "…"
 
 
+def in_a_line(text: str) -> str:
+    """The text as one line of a log, with nothing in it that could steer a terminal."""
+    line = " ".join(text.split())
+    return line if line.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in line)
+
+
 def traceback_of(error: BaseException) -> str:
     """The whole traceback with its chain; of a longer one, the beginning and the end are kept."""
     import traceback  # noqa: PLC0415 - costs 5 ms at import, and most programs never need it

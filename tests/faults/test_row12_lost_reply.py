@@ -63,6 +63,6 @@ def test_a_lost_reply_is_asked_for_again_and_nothing_is_done_twice(arena: Arena,
     assert lossy.settlements_lost > 0
     assert lossy.claims_lost > 0
     report(
-        f"row 12 reply lost: {losses} replies with {lossy.settlements_lost} settlements and {lossy.claims_lost} claimed "
-        f"jobs, effects twice 0"
+        f"row 12 reply lost: {losses} replies with {lossy.settlements_lost} settlements and {lossy.claims_lost} "
+        f"claimed jobs, effects twice 0"
     )

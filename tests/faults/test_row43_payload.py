@@ -1,4 +1,4 @@
-"""Row 43: odd payloads. Each is refused when it is enqueued, or comes back equal; what is spoilt in the store is buried."""
+"""Row 43: odd payloads. Each is refused, or comes back equal; what is spoilt in the store is buried."""
 
 from __future__ import annotations
 
@@ -58,15 +58,16 @@ def test_an_odd_argument_is_refused_or_comes_back_equal(arena: Arena, name: str,
     try:
         job = task.enqueue(value)
     except Invalid as error:
-        assert str(error).startswith("echo()")
-        assert len(str(error)) < 1_000
+        refusal = str(error)
+    else:
+        refusal = ""
+        arena.app.run_until_idle()
+        assert is_same(job.refresh().result, value)
+    if refusal:
+        assert refusal.startswith("echo()")
+        assert len(refusal) < 1_000
         assert arena.records() == {}
-        report(f"row 43 enqueue, {name}: refused")
-        return
-    arena.app.run_until_idle()
-
-    assert is_same(job.refresh().result, value)
-    report(f"row 43 enqueue, {name}: comes back equal")
+    report(f"row 43 enqueue, {name}: {'refused' if refusal else 'comes back equal'}")
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -157,4 +158,4 @@ def test_an_argument_of_the_wrong_type_is_buried_with_a_readable_reason(arena: A
 
     record = job.refresh().record
     assert (record.state, record.failure_type) == (JobState.DEAD_LETTER, FailureType.VALIDATION)
-    assert record.message == "count(): argument 'value': expected `int`, got `str` 'one'"
+    assert record.message == "count(): argument 'value': expected int, got str 'one'"

@@ -307,6 +307,10 @@ class App:
         if own in self.scheduled:
             raise ConfigError(f"two schedules are named {own!r}: give one of them another name=")
         job = call.job
+        if job.delay_s or job.idempotency_key is not None:
+            raise ConfigError(
+                f"schedule {own!r}: its ticks are their own times and keys; leave out delay, at and idempotency_key"
+            )
         self.scheduled[own] = Schedule(
             name=own,
             task=job.task,

@@ -53,9 +53,10 @@ class Child:
         self._socket = socket.socket(fileno=fd)
         self._lock = threading.Lock()
         self._sending = threading.Lock()
-        self._starts: queue.SimpleQueue[wire.Start] = queue.SimpleQueue()
+        self._starts: queue.SimpleQueue[wire.Start | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._clock = SystemClock()
+        self._is_running = False
 
     def serve(self, target: str) -> None:
         """Load the tasks and run jobs until the worker closes the line."""
@@ -70,9 +71,12 @@ class Child:
         hooks = app.hooks
         with asyncio.Runner() as runner:
             runner.run(hooks.start())
-            while True:
-                start = self._starts.get()
-                self._send(self._run(runner, specs, app.store, start))
+            while (start := self._starts.get()) is not None:
+                self._is_running = True
+                ended = self._run(runner, specs, app.store, start)
+                self._is_running = False
+                self._send(ended)
+            runner.run(hooks.stop())
 
     def note(self, note: Note) -> bool:
         """Ask the worker to remember it."""
@@ -92,7 +96,9 @@ class Child:
                     self._starts.put(message)
                 else:
                     self._answers.put(message.is_held)
-        os._exit(0)  # the worker is gone: whatever runs here belongs to nobody
+        if self._is_running:
+            os._exit(0)  # the worker is gone: what runs here belongs to nobody
+        self._starts.put(None)
 
     def _send(self, message: wire.ToParent) -> None:
         with self._sending:  # a thread that the job has left behind may still be asking

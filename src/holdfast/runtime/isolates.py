@@ -15,6 +15,7 @@ from holdfast.ports import Clock, Delivery, Note
 from holdfast.runtime import wire
 
 _START_LIMIT_S = 60.0
+_LEAVE_LIMIT_S = 5.0
 _LARGEST = 64 * 1024 * 1024
 
 
@@ -60,10 +61,11 @@ class Isolates:
             return ended
 
     async def close(self) -> None:
-        """End every process, whatever it runs."""
-        for child in (*self._idle, *self._busy):
+        """End every process: the idle ones by themselves, with their shutdown hooks, the others whatever they run."""
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(child.leave(self._clock) for child in idle))
+        for child in list(self._busy):
             await child.kill()
-        self._idle.clear()
 
 
 class _Child:
@@ -112,6 +114,15 @@ class _Child:
                     await self._send(wire.Noted(await note(asked)))
                 case wire.Ready():
                     raise WorkerDied("an isolated process lost its place")
+
+    async def leave(self, clock: Clock) -> None:
+        """Let an idle process end by itself; not for long."""
+        self._writer.close()
+        try:
+            async with clock.timeout(_LEAVE_LIMIT_S):
+                await self._process.wait()
+        except TimeoutError:
+            await self.kill()
 
     async def kill(self) -> None:
         """End the process, and wait until it is gone."""

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.errors import LeaseLost, StoreError, TimeLimitExceeded, UnknownTask, WorkerDied
+from holdfast.errors import CircuitOpenError, LeaseLost, StoreError, TimeLimitExceeded, UnknownTask, WorkerDied
+from holdfast.fingerprint import in_a_line
 from holdfast.policy.breaker import FAILURE, IGNORED, SUCCESS
 from holdfast.policy.classify import classify
 from holdfast.policy.judge import (
@@ -218,9 +219,7 @@ class Runner:
 
     def _hold(self, delivery: Delivery, spec: TaskSpec, hold: Hold) -> None:
         if hold.is_breaker and not spec.waits_for_breaker:
-            error = Failure(
-                FailureType.SYSTEM, texts={"error_name": "CircuitOpenError", "message": hold.why, "fingerprint": ""}
-            )
+            error = Failure(FailureType.SYSTEM, CircuitOpenError(spec.breaker or "", hold.delay_s, None))
             self._settle(delivery, spec, Bury(GiveUp.BREAKER_OPEN.value), None, failure=error)
         else:
             self._settle(delivery, spec, Park(hold.delay_s, hold.why), None)
@@ -519,7 +518,7 @@ class Runner:
                 delivery.task,
                 delivery.id,
                 failure.error_name,
-                failure.message,
+                in_a_line(failure.message),
             )
             self._report(run, IGNORED)
             self._on_settled()
@@ -573,7 +572,7 @@ class Runner:
             failure.type.value,
             what,
             failure.error_name,
-            failure.message,
+            in_a_line(failure.message),
             extra={"task": delivery.task, "job": delivery.id, "attempt": delivery.attempt, "worker": self._worker},
         )
 

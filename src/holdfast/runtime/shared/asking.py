@@ -12,7 +12,7 @@ from holdfast.policy.limiter import Starts
 from holdfast.ports import ValueChange
 from holdfast.runtime.shared.breakers import BreakerValue, SharedBreaker
 from holdfast.runtime.shared.budgets import SharedBudget
-from holdfast.runtime.shared.guard import GuardChange
+from holdfast.runtime.shared.guard import SKEW_S, GuardChange
 from holdfast.runtime.shared.limits import SharedLimit
 from holdfast.runtime.shared.names import LIMIT
 from holdfast.runtime.shared.registry import AnyGuard, Registry
@@ -24,6 +24,7 @@ MOST_ROUNDS: Final = 5
 _BY_HAND_S: Final = 1.0  # nobody knows when a person will open it; until then its gate holds the job at no cost
 _BUDGET_S: Final = 5.0  # a budget is no gate, so each time costs a claim
 _CROWDED_S: Final = 0.05
+_LATE: Final = 0.1  # of a limit's window: a start that is made later than this after it was dated is dated anew
 _CROWDED_MOST_S: Final = 0.5
 _HALF_OPEN: Final = BreakerMode.HALF_OPEN
 _FORCED_OPEN: Final = BreakerMode.FORCED_OPEN
@@ -51,7 +52,9 @@ class Go(Struct, frozen=True):
     budget: str | None = None
     earns: str | None = None
     at: float = 0.0
-    """The instant that its starts are dated at."""
+    """The instant of the ask that succeeded."""
+    dated_at: float = 0.0
+    """The instant that its starts are remembered with: the same, or later where the store is slow."""
 
 
 class Hold(Struct, frozen=True):
@@ -80,7 +83,10 @@ class Round(Struct):
     answers: list[Go | Hold]
     asked: list[_Asked]
     lost: int = 0
-    """How often somebody else was quicker."""
+    """How often somebody else was quicker, or the store too slow."""
+    sent_at: float = 0.0
+    slack_s: float = 0.0
+    """How far ahead starts are dated, so that a slow reply does not let them begin after their date."""
 
 
 _UNASKED: Final = Hold(_CROWDED_S, "not answered yet")
@@ -95,6 +101,7 @@ def begin(registry: Registry, requests: Sequence[Request], now: float) -> Round:
 
 def carry_on(registry: Registry, question: Round, changed: Sequence[bool], now: float) -> bool:
     """Take the store's answer; say whether every request has its own now."""
+    late_s = now - question.sent_at
     landed = set()
     for change, is_done in zip(question.changes, changed, strict=True):
         guard = registry.find(change.key)
@@ -104,7 +111,7 @@ def carry_on(registry: Registry, question: Round, changed: Sequence[bool], now: 
             registry.mark(guard)
     again = []
     for asked in question.asked:
-        if asked.keys <= landed:
+        if asked.keys <= landed and not _is_late(registry, asked.go, late_s, question.slack_s):
             question.answers[asked.index] = asked.go
         else:
             give_back(registry, asked.go, asked.keys & landed)
@@ -112,12 +119,13 @@ def carry_on(registry: Registry, question: Round, changed: Sequence[bool], now: 
     question.changes, question.asked = [], []
     if again:
         question.lost += 1
+        question.slack_s = min(2.0 * max(0.0, late_s), SKEW_S)
         if question.lost < MOST_ROUNDS:
             _send(registry, question, again, now)
         else:
             for place, index in enumerate(again):
                 delay_s = min(_CROWDED_MOST_S, _CROWDED_S * (1 + place))
-                question.answers[index] = Hold(delay_s, "other workers were quicker each time")
+                question.answers[index] = Hold(delay_s, "other workers were quicker each time, or the store slow")
     return not question.changes
 
 
@@ -128,7 +136,7 @@ def give_back(registry: Registry, go: Go, keys: Iterable[str]) -> None:
         if isinstance(guard, SharedBreaker) and go.permit is not None:
             guard.report(go.permit, IGNORED, go.at)
         elif isinstance(guard, SharedLimit):
-            guard.add(go.at)
+            guard.add(go.dated_at)
         elif isinstance(guard, SharedBudget):
             guard.add(True)
         if guard is not None:
@@ -136,7 +144,8 @@ def give_back(registry: Registry, go: Go, keys: Iterable[str]) -> None:
 
 
 def _send(registry: Registry, question: Round, indices: Iterable[int], now: float) -> None:
-    drafts = _Drafts(registry, now)
+    question.sent_at = now
+    drafts = _Drafts(registry, now, question.slack_s)
     for index in indices:
         answer, keys = drafts.answer(question.requests[index])
         if isinstance(answer, Go) and keys:
@@ -149,9 +158,10 @@ def _send(registry: Registry, question: Round, indices: Iterable[int], now: floa
 class _Drafts:
     """What the shared values would become if all that was granted so far were."""
 
-    def __init__(self, registry: Registry, now: float) -> None:
+    def __init__(self, registry: Registry, now: float, slack_s: float) -> None:
         self._registry = registry
         self._now = now
+        self._dated_at = now + slack_s
         self._breakers: dict[str, BreakerValue] = {}
         self._starts: dict[str, Starts] = {}
         self._tokens: dict[str, float] = {}
@@ -190,7 +200,7 @@ class _Drafts:
             self._breakers[breaker.key] = value
             self._taken[breaker.key] = breaker
         for limit in limits:
-            limit.take(self._draft_of(limit), self._now)
+            limit.take(self._draft_of(limit), self._dated_at)
             self._taken[limit.key] = limit
             keys.append(limit.key)
         if budget is not None and left is not None:
@@ -198,7 +208,7 @@ class _Drafts:
             self._taken[budget.key] = budget
             keys.append(budget.key)
         earns = request.earns or request.budget
-        return Go(request.breaker, permit, request.limits, request.budget, earns, self._now), keys
+        return Go(request.breaker, permit, request.limits, request.budget, earns, self._now, self._dated_at), keys
 
     def changes(self) -> list[ValueChange]:
         """One change for each value of which something was taken."""
@@ -217,6 +227,11 @@ class _Drafts:
         if starts is None:
             self._starts[limit.key] = starts = limit.draft(self._now)
         return starts
+
+
+def _is_late(registry: Registry, go: Go, late_s: float, slack_s: float) -> bool:
+    """Whether its starts would be forgotten too long before a whole window has passed since the run began."""
+    return late_s > slack_s and any(late_s > _LATE * registry.limit(gate).rate.time_window for gate in go.limits)
 
 
 def _refused(name: str, value: BreakerValue, rejection: Rejection) -> Hold:

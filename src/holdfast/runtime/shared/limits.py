@@ -28,11 +28,11 @@ class SharedLimit(Guard[Starts, float]):
         """Seconds until one more may start; zero if it may start now."""
         return draft.wait(self.rate, now)
 
-    def take(self, draft: Starts, now: float) -> None:
-        """Remember a start in a draft whose `wait_s` is zero."""
-        # Another worker's clock may be a little ahead, and the starts of a draft must stay in order.
-        latest = draft.entries[-1].last if draft.entries else now
-        draft.add(self.rate, max(now, latest))
+    def take(self, draft: Starts, at: float) -> None:
+        """Remember a start, with this date, in a draft whose `wait_s` is zero."""
+        # Other workers may have dated theirs a little ahead, and the starts of a draft must stay in order.
+        latest = draft.entries[-1].last if draft.entries else at
+        draft.add(self.rate, max(at, latest))
 
     # ---- looking at it
 
@@ -114,11 +114,12 @@ class SharedLimit(Guard[Starts, float]):
                 return
 
     def _bound(self, starts: Starts, now: float) -> None:
-        for entry in starts.entries:
-            if entry.last > now + SKEW_S:
-                entry.first, entry.last = min(entry.first, now), now
         rate = self.rate
+        furthest = now + SKEW_S + rate.time_window  # a slow store has starts dated ahead
+        for entry in starts.entries:
+            if entry.last > furthest:
+                entry.first, entry.last = min(entry.first, now), now
         if rate.burst == rate.max_calls:
             starts.next_even = -math.inf
         else:
-            starts.next_even = min(starts.next_even, now + SKEW_S + rate.burst * rate.time_window / rate.max_calls)
+            starts.next_even = min(starts.next_even, furthest + rate.burst * rate.time_window / rate.max_calls)

@@ -74,6 +74,21 @@ def test_a_start_is_dated_at_the_ask_that_succeeded(limited: Fleet) -> None:
     assert granted(limited.ask(slow, ASK, ASK)) == 1  # the other two are from five seconds later
 
 
+def test_a_start_whose_grant_comes_late_is_dated_anew_and_ahead(limited: Fleet) -> None:
+    """Or else it would be forgotten before a window has passed since the run began."""
+    worker = limited.worker()
+    ask = Request(limits=(USER_7,))
+    question = worker.ask([ask, ask], limited.now)
+    for _ in range(2):
+        limited.sync(worker, question.changes)
+        assert limited.changed == [True]
+        limited.now += 1.25  # the reply is slow: more than a tenth of the window of 10 s
+        is_done = worker.finish(question, limited.changed, limited.now)
+        if not is_done:
+            assert len(question.changes) == 1
+    assert all(isinstance(answer, Hold) for answer in question.answers) is False
+
+
 def test_caps_say_what_is_left(limited: Fleet) -> None:
     worker, other = limited.worker(), limited.worker()
     assert worker.caps(limited.now) == {TASK: 3}
