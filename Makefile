@@ -13,7 +13,7 @@ INSTALL := $(PINNED) $(BIN)/python -m pip install --quiet --disable-pip-version-
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test venv servers lint types imports unit format bench-calls bench-jobs mutate constraints clean distclean
+.PHONY: help demo test venv servers lint types imports unit format bench-calls bench-jobs faults mutate constraints clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,9 @@ bench-calls: $(VENV)/.bench ## guarded calls against the peers, in one run; ARGS
 
 bench-jobs: $(VENV)/.bench ## durable jobs against the peers, in one run (5 minutes); ARGS= goes to bench/jobs.py
 	@$(BIN)/python bench/jobs.py $(ARGS)
+
+faults: venv servers ## the fault tests at full size, with a report of what was injected and what came of it (10 minutes)
+	@HOLDFAST_FAULTS=full $(BIN)/pytest tests/faults --timeout=900 $(ARGS)
 
 mutate: venv ## mutation-test src/holdfast/policy and print the score (10 minutes); ARGS= names mutants
 	@rm -rf mutants
@@ -95,9 +98,10 @@ $(VENV)/.bench: $(VENV)/.base
 	@$(INSTALL) -e '.[bench]'
 	@touch $@
 
-servers: ## install redis-server and PostgreSQL for the tests, where missing and root on Debian
+servers: ## install redis-server, PostgreSQL and strace for the tests, where missing and root on Debian
 	@missing=; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	command -v strace >/dev/null || missing="$$missing strace"; \
 	command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$$missing postgresql"; \
 	for package in $$missing; do sh -c "$$APT_INSTALL" sh $$package || \
 		echo "*** $$package IS MISSING AND COULD NOT BE INSTALLED: tests that need it will be skipped, or fail when CI=true ***" >&2; done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import os
@@ -48,12 +49,19 @@ new_id = _Ids()
 
 def boot_time() -> tuple[str, float]:
     """The machine's boot, and the seconds since then: a clock that nobody sets, the same in every process."""
+    return _boot_id(), time.clock_gettime(_BOOT_CLOCK)
+
+
+@functools.cache
+def _boot_id() -> str:
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            boot = file.read().strip()
+            return file.read().strip()
     except OSError:
-        boot = ""
-    return boot, time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+        return ""
+
+
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 # asyncio is imported where it is used: it costs 40 ms, and a program of plain sync calls never needs it.

@@ -72,7 +72,8 @@ class Settlement(Struct, frozen=True, kw_only=True):
     delay_s: float = 0.0
     """For retry, park and release: due again after so long."""
     keep_s: float | None = None
-    """For the changes that end it: prune the record after so long; None keeps it."""
+    """For the changes that end it: prune the record after so long; None keeps it. While its idempotency key holds, it
+    is kept in any case."""
     result: bytes | None = None
     reason: str = ""
     elapsed_s: float = 0.0

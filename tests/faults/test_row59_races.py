@@ -78,11 +78,8 @@ async def test_remove_races_replay_and_claim(arena: Arena, person: Store, pairs:
     worker = arena.app.store
     await enqueue(worker, pairs)
     deliveries = [one for _ in range(0, pairs, 500) for one in await claim(worker, "w", 500)]
-    await worker.exchange(
-        Exchange(
-            settlements=[Settlement(id=one.id, token=one.token, change=Change.BURY, reason="x") for one in deliveries]
-        )
-    )
+    buried = [Settlement(id=one.id, token=one.token, change=Change.BURY, reason="x") for one in deliveries]
+    await worker.exchange(Exchange(settlements=buried))
     won: Counter[str] = Counter()
 
     async def replay_and_claim(id: str) -> tuple[bool, list[Delivery]]:  # noqa: A002

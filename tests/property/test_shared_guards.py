@@ -323,8 +323,10 @@ class Fleet(RuleBasedStateMachine):
             dates = [run.go.dated_at - self.now + rate.time_window for run in self.runs if gate in run.go.limits]
             if rate.burst == rate.max_calls <= 64:
                 taken = rate.max_calls - caps.get(gate, rate.max_calls)
-                # Where others have dated theirs up to a second ahead, a start is remembered with their date.
-                assert sum(date > 0.0 for date in dates) <= taken <= sum(date > -1.0 for date in dates)
+                # Where others have dated theirs ahead, for the store was slow, a start is remembered with their date.
+                inside = sum(date > 0.0 for date in dates)
+                is_exact = all(run.go.dated_at == run.go.at for run in self.runs)
+                assert inside <= taken <= (inside if is_exact or not inside else len(dates))
         if guards.state_of("b", self.now) is HALF_OPEN and HALF_OPEN is self.modes[max(self.modes)]:
             out = [run for run in self.trials_in_flight() if run.period == max(self.modes)]
             done = [run for run in self.runs if run.period == max(self.modes) and run.outcome is SUCCESS]

@@ -211,14 +211,14 @@ class TwoStores:
 
     def exchange(self, make: Callable[[Side], Exchange]) -> None:
         claim = make(self.sides[0]).claim
-        is_heard = claim is not None and claim.worker in self.known_workers()
+        is_looking = claim is not None and claim is not self.last_claim and claim.worker in self.known_workers()
 
         def told(side: Side, answer: Exchanged) -> Any:
             side.deliveries += answer.deliveries
             side.versions += [value.version for value in answer.values if value.version > side.versions[-1]]
             values = [(value.key, value.data) for value in answer.values]
-            # To a worker that it does not know, a store may say anything about what is due.
-            due = round(answer.next_due_s / 10) if is_heard and answer.next_due_s is not None else None
+            # A claim that is refused, or sent again, need not look for jobs that have become due.
+            due = round(answer.next_due_s / 10) if is_looking and answer.next_due_s is not None else None
             return [list(answer.settled), list(answer.changed), side.told(answer.deliveries), values, due]
 
         answer = self.both(lambda side: side.store.exchange(make(side)), told)

@@ -213,9 +213,7 @@ async def _begun(store: Store, replay: Replay, worker: str, now: float, batch: i
         return None
     credit = _credit(replay, now)
     limit = min(batch, replay.canary - len(replay.canaries)) if in_canary else batch
-    limit = (
-        limit if credit is None else min(limit, int(credit + 1e-6))
-    )  # instants are no finer
+    limit = limit if credit is None else min(limit, int(credit + 1e-6))  # instants are no finer
     if limit < 1:
         return None
     page = await store.find(replace(replay.query, limit=limit, cursor=replay.cursor))

@@ -119,7 +119,7 @@ def carry_on(registry: Registry, question: Round, changed: Sequence[bool], now: 
     question.changes, question.asked = [], []
     if again:
         question.lost += 1
-        question.slack_s = min(2.0 * max(0.0, late_s), SKEW_S)
+        question.slack_s = min(2.0 * max(0.0, late_s), _believed_s(registry, question.requests))
         if question.lost < MOST_ROUNDS:
             _send(registry, question, again, now)
         else:
@@ -227,6 +227,12 @@ class _Drafts:
         if starts is None:
             self._starts[limit.key] = starts = limit.draft(self._now)
         return starts
+
+
+def _believed_s(registry: Registry, requests: Sequence[Request]) -> float:
+    """How far ahead a start may be dated and still be believed: see `SharedLimit.read`."""
+    gates = {gate for request in requests for gate in request.limits}
+    return SKEW_S + min((registry.limit(gate).rate.time_window for gate in gates), default=0.0)
 
 
 def _is_late(registry: Registry, go: Go, late_s: float, slack_s: float) -> bool:

@@ -69,7 +69,8 @@ class JobTable:
         """A job has reached a terminal state, and is to be kept for so long."""
         job.ended_at = now
         if keep_s is not None:
-            job.kept_until = now + keep_s
+            has_key = job.new.idempotency_key is not None
+            job.kept_until = now + (max(keep_s, self._key_window_s) if has_key else keep_s)
             heappush(self._kept, (job.kept_until, job.seq, job))
 
     def prune(self, limit: int, now: float) -> int:

@@ -48,7 +48,13 @@ def _change_one(batch: Batch, id: str, operation: Operation) -> Changed:  # noqa
 
 def _cancel(batch: Batch, id: str, row: tuple[int, int, str, bytes], operation: Operation) -> Changed:  # noqa: A002
     seq, lane, state, token = row
-    values = {"seq": seq, "now": batch.tick(), "reason": operation.reason, "keep_s": operation.keep_s}
+    values = {
+        "seq": seq,
+        "now": batch.tick(),
+        "reason": operation.reason,
+        "keep_s": operation.keep_s,
+        "window": batch.books.key_window_s,
+    }
     batch.db.execute(_SQL["cancel"], values)
     if state == "running":
         batch.db.execute(_SQL["tell_holder"], {"id": id, "token": token})

@@ -6,7 +6,8 @@ SELECT EXISTS (SELECT 1 FROM holdfast_replays WHERE seq = ? AND replay = ?)
 
 -- name: cancel
 UPDATE holdfast_jobs
-SET state = 'cancelled', changed_at = :now, is_ready = NULL, wakes_at = NULL, given_up = 3, reason = :reason, keep_until = :now + :keep_s,
+SET state = 'cancelled', changed_at = :now, is_ready = NULL, wakes_at = NULL, given_up = 3, reason = :reason,
+    keep_until = :now + CASE WHEN held_key IS NULL THEN :keep_s ELSE max(:keep_s, :window) END,
     token = CASE WHEN state = 'running' THEN NULL ELSE token END,
     is_orphan = 0, blame = ''
 WHERE seq = :seq AND state IN ('queued', 'retrying', 'waiting', 'running')

@@ -88,7 +88,7 @@ def _update(batch: Batch, query: str, settlements: Sequence[Settlement], lanes: 
     now = batch.tick()
     row_of = _completed_row if query == "complete" else _settled_row
     rows = _encode([row_of(one) for one in settlements]).decode()
-    batch.db.execute(_SQL[query], {"now": now, "rows": rows})
+    batch.db.execute(_SQL[query], {"now": now, "rows": rows, "window": batch.books.key_window_s})
     if batch.db.changes() == len(settlements):
         _book(batch, settlements, _lanes_of(batch, settlements, lanes))
         return [True] * len(settlements)

@@ -1,4 +1,4 @@
--- The fence of every settlement is the line with the token: a stale holder changes nothing.
+-- A record is kept as long as its idempotency key holds. The fence of every settlement is the line with the token: a stale holder changes nothing.
 
 -- Values: 0 id, 1 token, 2 result, 3 elapsed_s, 4 started_at, 5 keep_s.
 -- name: complete
@@ -7,7 +7,7 @@ SET state = 'completed', changed_at = :now, settled = 1, retries = retries + 1,
     result = unhex(one.value ->> 2),
     elapsed_s = one.value ->> 3,
     started_at = coalesce(one.value ->> 4, started_at),
-    keep_until = :now + (one.value ->> 5),
+    keep_until = :now + CASE WHEN held_key IS NULL THEN one.value ->> 5 ELSE max(one.value ->> 5, :window) END,
     reason = '', is_suspect = 0, is_orphan = 0, orphaned = 0, blame = ''
 FROM json_each(:rows) AS one
 WHERE job.id = one.value ->> 0
@@ -23,7 +23,7 @@ SET state = one.value ->> 6, changed_at = :now, settled = one.value ->> 7, retri
     result = unhex(one.value ->> 2),
     elapsed_s = one.value ->> 3,
     started_at = coalesce(one.value ->> 4, started_at),
-    keep_until = :now + (one.value ->> 5),
+    keep_until = :now + CASE WHEN held_key IS NULL THEN one.value ->> 5 ELSE max(one.value ->> 5, :window) END,
     reason = one.value ->> 8,
     due_at = coalesce(:now + (one.value ->> 9), due_at),
     is_ready = CASE WHEN one.value ->> 9 = 0 THEN 1 END,

@@ -79,14 +79,20 @@ def test_a_start_whose_grant_comes_late_is_dated_anew_and_ahead(limited: Fleet) 
     worker = limited.worker()
     ask = Request(limits=(USER_7,))
     question = worker.ask([ask, ask], limited.now)
-    for _ in range(2):
+    rounds = list[bool]()
+    while question.changes:
         limited.sync(worker, question.changes)
         assert limited.changed == [True]
         limited.now += 1.25  # the reply is slow: more than a tenth of the window of 10 s
-        is_done = worker.finish(question, limited.changed, limited.now)
-        if not is_done:
-            assert len(question.changes) == 1
-    assert all(isinstance(answer, Hold) for answer in question.answers) is False
+        rounds.append(worker.finish(question, limited.changed, limited.now))
+    assert rounds == [False, True]
+    assert granted(question.answers) == 2
+    other = limited.worker()
+    began_at = limited.now
+    hold = limited.hold(other, ask)
+    assert hold.delay_s >= 10.0
+    limited.now = began_at + hold.delay_s
+    assert granted(limited.ask(other, ask, ask, ask)) == 2
 
 
 def test_caps_say_what_is_left(limited: Fleet) -> None:
