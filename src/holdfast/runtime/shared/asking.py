@@ -53,8 +53,9 @@ class Go(Struct, frozen=True):
     earns: str | None = None
     at: float = 0.0
     """The instant of the ask that succeeded."""
-    dated_at: float = 0.0
-    """The instant that its starts are remembered with: the same, or later where the store is slow."""
+    dates: tuple[float, ...] = ()
+    """The instants that its starts are remembered with, in the order of its limits: the same, or later where the
+    store is slow."""
 
 
 class Hold(Struct, frozen=True):
@@ -136,7 +137,7 @@ def give_back(registry: Registry, go: Go, keys: Iterable[str]) -> None:
         if isinstance(guard, SharedBreaker) and go.permit is not None:
             guard.report(go.permit, IGNORED, go.at)
         elif isinstance(guard, SharedLimit):
-            guard.add(go.dated_at)
+            guard.add(go.dates[go.limits.index(key)])
         elif isinstance(guard, SharedBudget):
             guard.add(True)
         if guard is not None:
@@ -199,8 +200,8 @@ class _Drafts:
         if breaker is not None and value is not None:
             self._breakers[breaker.key] = value
             self._taken[breaker.key] = breaker
+        dates = [limit.take(self._draft_of(limit), self._dated_at) for limit in limits]
         for limit in limits:
-            limit.take(self._draft_of(limit), self._dated_at)
             self._taken[limit.key] = limit
             keys.append(limit.key)
         if budget is not None and left is not None:
@@ -208,7 +209,8 @@ class _Drafts:
             self._taken[budget.key] = budget
             keys.append(budget.key)
         earns = request.earns or request.budget
-        return Go(request.breaker, permit, request.limits, request.budget, earns, self._now, self._dated_at), keys
+        gates = tuple(limit.key for limit in limits)
+        return Go(request.breaker, permit, gates, request.budget, earns, self._now, tuple(dates)), keys
 
     def changes(self) -> list[ValueChange]:
         """One change for each value of which something was taken."""

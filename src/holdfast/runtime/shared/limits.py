@@ -28,11 +28,12 @@ class SharedLimit(Guard[Starts, float]):
         """Seconds until one more may start; zero if it may start now."""
         return draft.wait(self.rate, now)
 
-    def take(self, draft: Starts, at: float) -> None:
-        """Remember a start, with this date, in a draft whose `wait_s` is zero."""
+    def take(self, draft: Starts, at: float) -> float:
+        """Remember a start in a draft whose `wait_s` is zero, with this date or a later one, and say which."""
         # Other workers may have dated theirs a little ahead, and the starts of a draft must stay in order.
-        latest = draft.entries[-1].last if draft.entries else at
-        draft.add(self.rate, max(at, latest))
+        date = max(at, draft.entries[-1].last) if draft.entries else at
+        draft.add(self.rate, date)
+        return date
 
     # ---- looking at it
 
