@@ -38,6 +38,9 @@ class Fault(Struct, frozen=True):
     kind: str
     pid: int
     at: float
+    """From here on it may have been hit."""
+    until: float
+    """By then it has been: the process is gone, or stands still."""
 
 
 class Sample(Struct, frozen=True):
@@ -136,10 +139,8 @@ def bounded_duplicates(evidence: Evidence) -> list[str]:
     found = []
     for job, runs in runs_by_job(evidence.effects).items():
         for run, following in pairwise(runs):
-            is_explained = (run.last is not None and run.last.what in {"fail", "stop"}) or any(
-                run.start.at <= fault.at <= following.start.at for fault in _faults_of(run.start, evidence)
-            )
-            if not is_explained:
+            is_over = run.last is not None and run.last.what in {"fail", "stop"}
+            if not is_over and all(fault.at > following.start.at for fault in _faults_of(run.start, evidence)):
                 found.append(f"I3 duplicate: {job} ran again after {run.start.token} without failure or fault")
     return found
 
@@ -213,7 +214,7 @@ def recoveries(evidence: Evidence) -> Iterator[tuple[str, float]]:
     for job, runs in runs_by_job(evidence.effects).items():
         for run, following in pairwise(runs):
             if run.last is None or run.last.at > following.start.at:
-                hits = [one.at for one in _faults_of(run.start, evidence) if one.at >= run.start.at]
+                hits = [max(one.at, run.start.at) for one in _faults_of(run.start, evidence)]
                 if hits:
                     yield job, following.start.at - min(hits)
 
@@ -235,4 +236,5 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def _faults_of(start: Effect, evidence: Evidence) -> Iterator[Fault]:
-    return (fault for fault in evidence.faults if fault.pid in {start.pid, start.parent})
+    """What may have hit a run: faults of its process, or of that process's worker, that were not over before it began."""
+    return (one for one in evidence.faults if one.pid in {start.pid, start.parent} and start.at <= one.until)

@@ -43,7 +43,7 @@ def good() -> Evidence:
             Transition("b", "running", "retrying", "t1"),
             Transition("c", "running", "completed", "t2"),
         ],
-        faults=[Fault("kill", 10, 2.5)],
+        faults=[Fault("kill", 10, 2.5, 2.6)],
         samples=[Sample(acked=1, counted=2, attempted=4)],
         tallies={"completed": 3, "queued": 0},
         max_retries={"work": 0},
@@ -81,8 +81,8 @@ BROKEN: list[tuple[str, Break]] = [
     ("I2 one lease ran twice", with_effects(Effect("a", 1, "t1", "start", "work", 10, 1, 2.2))),
     ("I3 duplicate", with_effects(Effect("a", 2, "t2", "start", "work", 11, 1, 1.2))),
     ("I3 duplicate", lambda run: replace(run, faults=[])),
-    ("I3 duplicate", lambda run: replace(run, faults=[Fault("kill", 99, 2.5)])),
-    ("I3 duplicate", lambda run: replace(run, faults=[Fault("kill", 10, 1.9)])),
+    ("I3 duplicate", lambda run: replace(run, faults=[Fault("kill", 99, 2.5, 2.6)])),
+    ("I3 duplicate", lambda run: replace(run, faults=[Fault("kill", 10, 1.8, 1.9)])),
     (
         "I4 too many",
         with_effects(

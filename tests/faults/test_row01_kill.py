@@ -50,6 +50,22 @@ def test_killed_workers_lose_nothing_and_repeat_only_what_they_held(
     )
 
 
+def test_what_a_dead_worker_held_does_not_queue_behind_the_backlog(arena: Arena) -> None:
+    held = arena.enqueue([arena.call("once", 60.0) for _ in range(4)])
+    with arena.fleet() as fleet:
+        victim = fleet.start(CALM)
+        start_s = poll(lambda: arena.started(victim) == len(held), 20, "the first worker has begun")
+        arena.enqueue([arena.call("work", n, seconds=0.1) for n in range(400)])  # ten seconds of work
+        fleet.kill(victim)
+        killed_s = CLOCK.monotonic()
+        fleet.start(CALM)
+        poll(lambda: {one.job for one in arena.effects() if one.at > killed_s} >= set(held), 30, "they run again")
+        evidence = arena.evidence(fleet)
+
+    bound_s = LEASE_S + SWEEP_S + max(1.0, 2 * start_s)  # a worker starts, and then a process for the suspects
+    assert checker.recovery_time(replace(evidence, recovery_s=bound_s)) == []
+
+
 def _wait_until_busy(arena: Arena, fleet: Fleet, pid: int) -> None:
     """Until it runs something, or for as long as a slow start may take."""
     ends = {"end", "fail", "stop"}

@@ -31,7 +31,8 @@ def test_poison_ends_in_the_dead_letters_and_its_neighbours_complete(arena: Aren
     runs = checker.runs_by_job(evidence.effects)
     deaths = {run.start.pid for call in poison for run in runs[call.job.id]}
     # Each death is a fault of its own making, for the neighbours that were hit by it.
-    faults = [checker.Fault("abort", pid, max(one.at for one in evidence.effects if one.pid == pid)) for pid in deaths]
+    last = {one.pid: one.at for one in evidence.effects}
+    faults = [checker.Fault("abort", pid, last[pid], last[pid]) for pid in deaths]
     evidence = replace(evidence, faults=faults, max_retries={"poison": POISON_RETRIES})
 
     assert checker.no_loss(evidence) + checker.one_terminal(evidence) + checker.accounting(evidence) == []

@@ -50,8 +50,7 @@ def test_a_grace_time_that_is_too_short_gives_jobs_back_at_once_and_at_no_cost(a
     with arena.fleet() as fleet:
         pid = fleet.start(replace(BUSY, grace_s=0.3))
         poll(lambda: arena.started() == 4, 20, "all jobs run")
-        fleet.cut(pid, signal.SIGTERM)
-        assert fleet.wait(pid) == Exit.RELEASED, fleet.log(pid)
+        assert fleet.cut(pid, signal.SIGTERM) == Exit.RELEASED, fleet.log(pid)
         states = arena.states(ids)
         fleet.start(BUSY)
         arena.quiesce(20)  # they have no second attempt to lose: completed means that the first was not counted
@@ -74,8 +73,7 @@ def test_a_second_signal_ends_it_at_once_and_its_jobs_run_elsewhere(arena: Arena
         CLOCK.sleep(0.2)
         assert pid in fleet.running
         began_s = CLOCK.monotonic()
-        fleet.cut(pid, signal.SIGTERM)
-        code = fleet.wait(pid)
+        code = fleet.cut(pid, signal.SIGTERM)
         ended_s = CLOCK.monotonic() - began_s
         fleet.start(BUSY)
         arena.quiesce(30)

@@ -85,6 +85,6 @@ def _check(arena: Arena) -> None:
     arena.app.run_until_idle()
     evidence = arena.evidence()
     dead = {one.pid for one in evidence.effects} - {os.getpid()}
-    faults = [Fault("kill", pid, killed_s) for pid in dead]
+    faults = [Fault("kill", pid, killed_s, killed_s) for pid in dead]
     assert checker.check(replace(evidence, faults=faults, recovery_s=10.0)) == []
     arena.close()

@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -81,30 +82,36 @@ class Fleet:
 
     def kill(self, pid: int) -> None:
         """SIGKILL, and wait until it is gone."""
-        self._fault("kill", pid, signal.SIGKILL)
-        self.wait(pid)
+        with self._fault("kill", pid):
+            os.kill(pid, signal.SIGKILL)
+            self.wait(pid)
 
     def pause(self, pid: int) -> None:
         """SIGSTOP, and wait until every thread stands still: until then one of them may go on."""
-        self._fault("pause", pid, signal.SIGSTOP)
         threads = Path(f"/proc/{pid}/task")
-        poll(lambda: all(_is_stopped(one / "stat") for one in threads.iterdir()), 5, f"process {pid} stands still")
+        with self._fault("pause", pid):
+            os.kill(pid, signal.SIGSTOP)
+            poll(lambda: all(_is_stopped(one / "stat") for one in threads.iterdir()), 5, f"process {pid} stands still")
 
     def resume(self, pid: int) -> None:
         """SIGCONT."""
         os.kill(pid, signal.SIGCONT)
 
-    def cut(self, pid: int, number: int) -> None:
-        """A signal that ends it before its jobs have ended."""
-        self._fault(signal.Signals(number).name, pid, number)
+    def cut(self, pid: int, number: int) -> int:
+        """A signal that ends it before its jobs have ended; its exit code."""
+        with self._fault(signal.Signals(number).name, pid):
+            os.kill(pid, number)
+            return self.wait(pid)
 
     def send(self, pid: int, number: int) -> None:
         """A signal that is no fault: it may explain nothing."""
         os.kill(pid, number)
 
-    def _fault(self, kind: str, pid: int, number: int) -> None:
-        self.faults.append(Fault(kind, pid, CLOCK.monotonic()))
-        os.kill(pid, number)
+    @contextmanager
+    def _fault(self, kind: str, pid: int) -> Iterator[None]:
+        at = CLOCK.monotonic()
+        yield
+        self.faults.append(Fault(kind, pid, at, CLOCK.monotonic()))
 
     # ---- looking
 
