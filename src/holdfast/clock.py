@@ -29,15 +29,23 @@ class _Ids:
     """UUIDv7s that rise within the process, also when several are made in one millisecond or the clock steps back."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._last = 0
+        self._renew()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        """Chance of its own: a program that seeds `random` must not make the ids of another that does the same."""
+        self._lock = threading.Lock()
+        self._chance = random.Random(os.urandom(32)).getrandbits
 
     def __call__(self) -> str:
         """The next id."""
+        chance = self._chance
         stamp = time.time_ns() // 1_000_000 << 74  # 48 bits of milliseconds, and 74 of chance and order
         with self._lock:
             # Steps of 2**32 on average: rising, and not to be guessed from a neighbour.
-            self._last = number = max(stamp | random.getrandbits(73), self._last + 1 + random.getrandbits(33))
+            self._last = number = max(stamp | chance(73), self._last + 1 + chance(33))
         bits = (number >> 74 & 0xFFFF_FFFF_FFFF) << 80 | 7 << 76 | (number >> 62 & 0xFFF) << 64 | 2 << 62
         text = f"{bits | number & 0x3FFF_FFFF_FFFF_FFFF:032x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

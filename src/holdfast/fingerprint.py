@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from types import CodeType
+from types import FrameType
 
 VERSION = 1
 MESSAGE_LIMIT = 2_000
@@ -91,12 +91,12 @@ def _normalised(message: str) -> str:
 
 
 def _user_frames(error: BaseException) -> list[str]:
-    """File and function of the innermost frames of user code, outermost first; a few of all code, if none is."""
+    """Module and function of the innermost frames of user code, outermost first; a few of all code, if none is."""
     every: list[str] = []
     users: list[str] = []
-    for code in _codes(error):
-        folder, file = os.path.split(code.co_filename)
-        line = f"{os.path.basename(folder)}/{file}:{code.co_qualname}"
+    for frame in _frames(error):
+        code = frame.f_code
+        line = f"{_module_of(frame)}:{code.co_qualname}"
         if not every or every[-1] != line:
             every.append(line)
         if _is_users(code.co_filename) and (not users or users[-1] != line):
@@ -104,11 +104,19 @@ def _user_frames(error: BaseException) -> list[str]:
     return users[-_FRAMES_KEPT:] or every[-_LIBRARY_FRAMES_KEPT:]
 
 
-def _codes(error: BaseException) -> Iterator[CodeType]:
+def _frames(error: BaseException) -> Iterator[FrameType]:
     step = error.__traceback__
     while step is not None:
-        yield step.tb_frame.f_code
+        yield step.tb_frame
         step = step.tb_next
+
+
+def _module_of(frame: FrameType) -> str:
+    """The module a frame is in, by the name it is imported under: the folder it was deployed to does not matter."""
+    name = frame.f_globals.get("__name__")
+    if isinstance(name, str) and name not in {"__main__", "__mp_main__"}:
+        return name
+    return os.path.splitext(os.path.basename(frame.f_code.co_filename))[0]
 
 
 def _is_users(filename: str) -> bool:

@@ -45,6 +45,18 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
     raise ConfigError(f"url={_without_password(url)!r}: must be one such as {_EXAMPLES}")
 
 
+def store_file(url: str) -> Path | None:
+    """The file that a URL names; None for a store that is no file."""
+    return _sqlite_parts(url)[0] if urlsplit(url).scheme == "sqlite" else None
+
+
+def is_store(path: Path) -> bool:
+    """Whether there is a store in this file; nothing is changed by looking."""
+    from holdfast.stores.sqlite.connection import is_store as has_tables  # noqa: PLC0415
+
+    return has_tables(str(path))
+
+
 def _sqlite_parts(url: str) -> tuple[Path, Literal["FULL", "NORMAL", "EXTRA"]]:
     """The absolute path and the synchronous setting of a sqlite URL."""
     parts = urlsplit(url)

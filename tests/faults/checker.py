@@ -210,13 +210,25 @@ INVARIANTS: Final = (
 
 
 def recoveries(evidence: Evidence) -> Iterator[tuple[str, float]]:
-    """Each job that a fault cut off, and the seconds until it ran again."""
+    """Each job that a fault cut off, and the seconds until it ran again.
+
+    Not those that were blamed for it, as from the third death of a worker on: they wait for their retry like others.
+    """
+    history: dict[str, list[Transition]] = defaultdict(list)
+    for one in evidence.transitions:
+        history[one.job].append(one)
     for job, runs in runs_by_job(evidence.effects).items():
         for run, following in pairwise(runs):
             if run.last is None or run.last.at > following.start.at:
                 hits = [max(one.at, run.start.at) for one in _faults_of(run.start, evidence)]
-                if hits:
+                if hits and not _was_blamed(history[job], run.start.token, following.start.token):
                     yield job, following.start.at - min(hits)
+
+
+def _was_blamed(changes: Sequence[Transition], first: str, second: str) -> bool:
+    """Whether a job was sent to be retried between two of its leases."""
+    claims = {one.token: n for n, one in enumerate(changes) if one.after == "running"}
+    return any(one.after == "retrying" for one in changes[claims.get(first, 0) : claims.get(second, 0)])
 
 
 def duplicates(evidence: Evidence) -> int:
@@ -236,5 +248,5 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def _faults_of(start: Effect, evidence: Evidence) -> Iterator[Fault]:
-    """What may have hit a run: faults of its process, or of that process's worker, that were not over before it began."""
+    """What may have hit a run: faults of its process or its worker that were not over before it began."""
     return (one for one in evidence.faults if one.pid in {start.pid, start.parent} and start.at <= one.until)

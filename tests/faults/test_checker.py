@@ -115,6 +115,18 @@ def test_recoveries_are_measured_from_the_fault_to_the_next_start() -> None:
     assert list(checker.recoveries(good())) == [("c", 1.5)]
 
 
+def test_a_job_that_was_blamed_for_its_worker_waits_like_any_retry() -> None:
+    changes = [
+        Transition("c", "queued", "running", "t1"),
+        Transition("c", "running", "retrying", "t9"),
+        Transition("c", "retrying", "running", "t2"),
+        Transition("c", "running", "completed", "t2"),
+    ]
+
+    assert list(checker.recoveries(replace(good(), transitions=changes))) == []
+    assert check(replace(good(), transitions=changes, recovery_s=0.0)) == []
+
+
 def test_duplicates_are_ends_beyond_the_first() -> None:
     twice = with_effects(Effect("a", 2, "t2", "end", "work", 11, 1, 9.0))(good())
 

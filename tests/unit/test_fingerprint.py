@@ -147,9 +147,24 @@ class TestFingerprint:
         users = run("def boom(call):\n    call()", "/app/shop.py")
         one = run("def boom():\n    raise ValueError('x')", file)
         other = run("def bang():\n    raise ValueError('x')", file, "bang")
-        assert shop_frames(users, one) == shop_frames(users, other) == ["app/shop.py:boom"]
+        assert shop_frames(users, one) == shop_frames(users, other) == ["shop:boom"]
         beside = run("def boom():\n    raise ValueError('x')", "/app/holdfast/drivers.py")
-        assert shop_frames(users, beside) == ["app/shop.py:boom", "holdfast/drivers.py:boom"]
+        assert shop_frames(users, beside) == ["shop:boom", "drivers:boom"]
+
+    def test_the_folder_a_program_is_deployed_to_does_not_matter(self) -> None:
+        code = "def boom():\n    raise ValueError('x')"
+        one, other = run(code, "/srv/releases/1/tasks.py"), run(code, "/srv/releases/2/tasks.py")
+        assert fingerprint_of(stripped(one)) == fingerprint_of(stripped(other))
+
+    def test_functions_of_one_name_in_two_modules_are_two_causes(self) -> None:
+        code = "__name__ = '{}'\ndef boom():\n    raise ValueError('x')"
+        one, other = run(code.format("shop.mail"), "/app/x.py"), run(code.format("shop.ship"), "/app/x.py")
+        assert fingerprint_of(stripped(one)) != fingerprint_of(stripped(other))
+
+    def test_a_script_and_its_module_are_one_cause(self) -> None:
+        code = "__name__ = '{}'\ndef boom():\n    raise ValueError('x')"
+        one, other = run(code.format("__main__"), "/app/tasks.py"), run(code.format("tasks"), "/app/tasks.py")
+        assert fingerprint_of(stripped(one)) == fingerprint_of(stripped(other))
 
     def test_of_a_deep_stack_the_twenty_innermost_frames_of_the_user_count(self) -> None:
         def deep(names: list[str]) -> str:

@@ -277,11 +277,13 @@ class App:
 
     def enqueue_many(self, calls: Sequence[Call[R]]) -> list[Job[R]]:
         """Make a job of each bound call, of whichever tasks, all or none; durable on return."""
+        calls = _checked_calls(calls)
         answers = self.store.enqueue_now([call.job for call in calls]) if calls else []
         return [call.task.job_of(call.job, answer) for call, answer in zip(calls, answers, strict=True)]
 
     async def aenqueue_many(self, calls: Sequence[Call[R]]) -> list[Job[R]]:
         """The same for async code."""
+        calls = _checked_calls(calls)
         answers = await self.store.enqueue([call.job for call in calls]) if calls else []
         return [call.task.job_of(call.job, answer) for call, answer in zip(calls, answers, strict=True)]
 
@@ -300,6 +302,7 @@ class App:
         However many workers run, a tick fires once. missed: what of ticks that passed while every worker was down: the
         latest fires "once" [default], or they are left out ("skip").
         """
+        _checked_calls([call])
         if (cron is None) == (every is None):
             raise ConfigError(f"cron={cron!r}, every={every!r}: give one of them")
         timing = Every(every) if every is not None else Cron(str(cron), tz=tz)
@@ -344,15 +347,17 @@ class App:
 
     # ---- running
 
-    def worker(self, settings: WorkerSettings | None = None, *, is_replaceable: bool = False) -> Worker:
-        """A worker for these tasks, to be run on an event loop."""
+    def worker(
+        self, settings: WorkerSettings | None = None, *, is_replaceable: bool = False, target: str | None = None
+    ) -> Worker:
+        """A worker for these tasks, to be run on an event loop. target: where isolated processes find this app."""
         return Worker(
             self.store,
             dict(self.specs),  # what is registered from now on has no guards in this worker
             settings=settings,
             schedules=tuple(self.scheduled.values()),
             hooks=self.hooks,
-            target=self.target,
+            target=self.target if target is None else target,
             clock=self.clock,
             is_replaceable=is_replaceable,
         )
@@ -428,6 +433,13 @@ class App:
 
     def __repr__(self) -> str:
         return f"<App {self.url} {len(self.specs)} tasks>"
+
+
+def _checked_calls(calls: Sequence[Call[R]]) -> Sequence[Call[R]]:
+    for call in calls:
+        if not isinstance(call, Call):
+            raise ConfigError(f"call={call!r}: must be a bound call, such as task.bind(…)")
+    return calls
 
 
 class _Caught:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.app.job import Job
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.errors import ConfigError, HoldfastError, NotFound
 from holdfast.ports import Changed, Exchange, Operation, Page, Query, Value, ValueChange
 from holdfast.runtime.export import Imported, export_letters, import_letters
 from holdfast.runtime.inbox import Filters, Inbox, LetterStats, instant_of
@@ -243,7 +243,7 @@ class JobDesk(_Desk):
         """The same for async code."""
         _, now = await self._values()
         query = Query(
-            states=tuple(JobState(state) for state in states),
+            states=tuple(_state(state) for state in states),
             task=task,
             queue=queue,
             tenant=tenant,
@@ -277,6 +277,13 @@ class JobDesk(_Desk):
         return await self._app.store.change(
             Operation(change=Change.CANCEL, ids=list(ids), reason="cancelled by hand", keep_s=self._app.keep_s)
         )
+
+
+def _state(state: JobState | str) -> JobState:
+    try:
+        return JobState(state)
+    except ValueError:
+        raise ConfigError(f"states={state!r}: must be one of {', '.join(JobState)}") from None
 
 
 class BreakerDesk(_Desk):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from holdfast.errors import Permanent
 from holdfast.ports import Note, Settlement, Store, Transaction
 from holdfast.runtime.run import Run
 
@@ -50,6 +51,10 @@ class LoopDesk:
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Leaving the block completes the job."""
+        if not self._store.capabilities.has_transactions:
+            raise Permanent(
+                f"job.transaction(): {self._store.capabilities.location} has no transactions; use sqlite:///…"
+            )
         with self._store.transaction(self._completed(self._run), self._limit_s) as tx:
             yield tx
         self._run.is_settled = True

@@ -24,7 +24,7 @@ from holdfast.policy.judge import Bury, judge
 from holdfast.ports import Delivery, Note, Settlement, Store, Transaction
 from holdfast.runtime import wire
 from holdfast.runtime.context import JobContext
-from holdfast.runtime.run import encoded
+from holdfast.runtime.run import encoded, storable
 from holdfast.runtime.spec import TaskSpec
 from holdfast.types import Change, Discard, Snooze
 
@@ -67,12 +67,15 @@ class Child:
         except BaseException as error:
             self._send(wire.Ready(f"{type(error).__name__}: {error}"))
             raise
-        self._send(wire.Ready())
         hooks = app.hooks
         with asyncio.Runner() as runner:
-            runner.run(hooks.start())
+            try:
+                runner.run(hooks.start())
+            except BaseException as error:
+                self._send(wire.Ready(f"a startup hook raised {type(error).__name__}: {error}"))
+                raise
+            self._send(wire.Ready())
             while (start := self._starts.get()) is not None:
-                self._is_running = True
                 ended = self._run(runner, specs, app.store, start)
                 self._is_running = False
                 self._send(ended)
@@ -93,6 +96,7 @@ class Child:
             for line in lines:
                 message = wire.decode_to_child(line)
                 if isinstance(message, wire.Start):
+                    self._is_running = True
                     self._starts.put(message)
                 else:
                     self._answers.put(message.is_held)
@@ -133,7 +137,7 @@ class Child:
         if isinstance(value, Snooze):
             return wire.Ended(snooze_s=value.seconds)
         if isinstance(value, Discard):
-            return wire.Ended(discard=value.reason)
+            return wire.Ended(discard=storable(str(value.reason)))
         result, reason = encoded(value)
         return wire.Ended(result=result, reason=reason, is_settled=desk.is_settled)
 
@@ -178,9 +182,9 @@ def _failed(spec: TaskSpec, delivery: Delivery, error: BaseException, run_s: flo
         severity=failure.severity,
         retry_after=failure.retry_after,
         texts={
-            "error_name": failure.error_name,
-            "message": failure.message,
-            "traceback": failure.traceback,
+            "error_name": storable(failure.error_name),
+            "message": storable(failure.message),
+            "traceback": storable(failure.traceback),
             "fingerprint": failure.fingerprint,
         },
         reason=verdict.reason if isinstance(verdict, Bury) else "",

@@ -17,6 +17,7 @@ _logger = logging.getLogger("holdfast.worker")
 _PRUNE_EVERY_S = 60.0
 _PRUNE_AT_ONCE = 1_000
 _ORPHANS_AT_ONCE = 500
+_NAMED = 10
 
 
 class Maintenance:
@@ -59,8 +60,10 @@ class Maintenance:
         """Everything that is due."""
         orphans = await self._store.reclaim(self._worker, new_token(), _ORPHANS_AT_ONCE)
         if orphans:
-            dead = {orphan.worker for orphan in orphans}
-            _logger.warning("took back %d jobs of dead workers: %s", len(orphans), ", ".join(sorted(dead)))
+            dead = sorted({orphan.worker for orphan in orphans})
+            ids = [orphan.id for orphan in orphans]
+            named = ", ".join(ids[:_NAMED]) + (" …" if len(ids) > _NAMED else "")
+            _logger.warning("took back %d of the jobs of dead worker %s: %s", len(ids), ", ".join(dead), named)
             self._runner.judge_orphans(orphans)
             self._on_work()
         self._runner.release_waiting()

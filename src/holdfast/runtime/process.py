@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.runtime.isolated import load
-from holdfast.runtime.worker import Worker, WorkerSettings
+from holdfast.runtime.worker import Exit, Worker, WorkerSettings
 
 CANNOT_START = 2
 """The exit code of a process that could not load the app or open its store: starting it again would not help."""
@@ -31,11 +31,14 @@ def main() -> None:
     logging.basicConfig(level=os.environ.get("HOLDFAST_LOG", "INFO").upper(), format=_FORMAT)
     try:
         app: Any = load(target)
-        worker: Worker = app.worker(settings, is_replaceable=True)
+        worker: Worker = app.worker(settings, is_replaceable=True, target=target)
         app.store.capabilities  # noqa: B018 - asking opens it
     except (HoldfastError, ImportError, AttributeError, SyntaxError) as error:
         _leave(CANNOT_START, f"{type(error).__name__}: {error}")
-    _leave(asyncio.run(_work(worker)))
+    code = asyncio.run(_work(worker))
+    if code == Exit.DRAINED:
+        app.close()  # the last one out moves SQLite's log into the file; a hanging thread would still need the store
+    _leave(code)
 
 
 async def _work(worker: Worker) -> int:

@@ -95,9 +95,9 @@ def settlement_of(
             outcome=change,
             failure_type=failure.type,
             severity=failure.severity,
-            error_name=_storable(failure.error_name),
-            message=_storable(failure.message),
-            traceback=_storable(failure.traceback),
+            error_name=storable(failure.error_name),
+            message=storable(failure.message),
+            traceback=storable(failure.traceback),
             fingerprint=failure.fingerprint,
             delay_s=delay_s if change is Change.RETRY else None,
             breaker=breaker,
@@ -108,7 +108,7 @@ def settlement_of(
         change=change,
         delay_s=delay_s,
         keep_s=keep_s,
-        reason=reason,
+        reason=storable(str(reason)),
         elapsed_s=elapsed_s,
         started_at=began_at,
         attempt=attempt,
@@ -135,7 +135,7 @@ def _change_of(verdict: Verdict, spec: TaskSpec | None) -> tuple[Change, float, 
             return change, 0.0, spec.dead_letter_keep_s if spec else _UNKNOWN_KEEP_S, reason
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """Text that every store can hold: half of a surrogate pair is no character."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 

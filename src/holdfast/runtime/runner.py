@@ -12,6 +12,7 @@ from types import CoroutineType
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.errors import CircuitOpenError, LeaseLost, StoreError, TimeLimitExceeded, UnknownTask, WorkerDied
 from holdfast.fingerprint import in_a_line
@@ -41,7 +42,7 @@ from holdfast.runtime.run import Run, encoded, settlement_of
 from holdfast.runtime.shared.guards import Go, Hold, Request, SharedGuards
 from holdfast.runtime.spec import TaskSpec, limit_gates
 from holdfast.runtime.threads import Threads
-from holdfast.types import Change, Discard, Failure, FailureType, GiveUp, Rng, Snooze
+from holdfast.types import Attempt, Change, Discard, Failure, FailureType, GiveUp, Rng, Snooze
 
 _logger = logging.getLogger("holdfast.worker")
 
@@ -586,7 +587,7 @@ class Runner:
         for delivery in orphans:
             spec = self._specs.get(delivery.task)
             if not blames_orphan(is_alone=delivery.is_alone or bool(delivery.blame), orphaned=delivery.orphaned):
-                self._settle(delivery, spec, Release(is_suspect=True), None)
+                self._settle_lost(delivery, spec)
                 continue
             error: Exception = WorkerDied(delivery.blame or f"worker {delivery.worker} died while it ran this job")
             if delivery.blame and spec is not None and spec.timeout_s is not None:
@@ -602,6 +603,25 @@ class Runner:
             if isinstance(verdict, RetryAt):
                 verdict = RetryAt(verdict.delay_s, is_suspect=True)
             self._settle(delivery, spec, verdict, began_at, failure=failure)
+
+    def _settle_lost(self, delivery: Delivery, spec: TaskSpec | None) -> None:
+        """Back to the queue at no cost, with a word in its history: it may have run."""
+        now = self.now()
+        lost = Attempt(
+            number=delivery.attempt,
+            started_at=delivery.claimed_at,
+            ended_at=now,
+            worker=delivery.worker,
+            outcome=Change.RELEASE,
+            error_name="WorkerDied",
+            message="its worker died while it had the job, which may have run; this attempt is not counted",
+        )
+        settlement = settlement_of(
+            delivery, spec, Release(is_suspect=True), worker=self._worker, began_at=None, ended_at=now
+        )
+        self.settlements.append(replace(settlement, attempt=lost))
+        self.counts.add(now, delivery.task, "lost")
+        self._on_settled()
 
     # ---- stopping
 

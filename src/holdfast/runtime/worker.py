@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from holdfast.clock import SystemClock, chance, new_id, new_token
 from holdfast.errors import HoldfastError, StoreError
+from holdfast.fingerprint import in_a_line
 from holdfast.policy import bounds
 from holdfast.ports import Beat, Claim, Clock, Exchange, Exchanged, Settlement, Store, Value, WorkerRecord
 from holdfast.runtime.heart import Heart
@@ -194,8 +195,8 @@ class Worker:
             on_lost=self._on_lost,
         )
         first = await self._store.exchange(Exchange())
-        self._started_at = first.now
         self._take_over(first)
+        self._started_at = first.now
         await self._heart.start()
         try:
             await self._hooks.start()
@@ -342,7 +343,7 @@ class Worker:
             if value.key.startswith(REPLAY):
                 self._replays[value.key] = value
         for change in self.guards.absorb(reply.values, reply.now):
-            log_breaker(change)
+            log_breaker(change, is_news=self._started_at > 0.0)
 
     def _note_rate(self, settled: int) -> None:
         now_s = self._clock.monotonic()
@@ -457,8 +458,11 @@ def shared_guards(specs: Mapping[str, TaskSpec]) -> SharedGuards:
     return guards
 
 
-def log_breaker(change: BreakerChanged) -> None:
-    """One line for each change of a shared breaker."""
+def log_breaker(change: BreakerChanged, *, is_news: bool = True) -> None:
+    """One line for each change of a shared breaker, and for each that was not closed when the worker came."""
+    why = f": {in_a_line(change.cause)}" if change.cause and change.after is BreakerMode.OPEN else ""
+    if not is_news:
+        _logger.info("circuit %s is %s already%s", change.name, change.after.value, why)
+        return
     level = logging.INFO if change.after is BreakerMode.CLOSED else logging.WARNING
-    why = f": {change.cause}" if change.cause and change.after is BreakerMode.OPEN else ""
     _logger.log(level, "circuit %s: %s -> %s%s", change.name, change.before.value, change.after.value, why)

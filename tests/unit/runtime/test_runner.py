@@ -405,8 +405,12 @@ async def test_what_a_dead_worker_held_comes_back_as_suspects_at_no_cost(app: Ap
     harness = Harness(app)
     await harness.claim(job_of(innocent), job_of(innocent))
     harness.runner.judge_orphans(await orphans_of(app))
-    assert [(one.change, one.is_refunded, one.is_suspect, one.attempt) for one in harness.runner.settlements] == [
-        (Change.RELEASE, True, True, None)
+    assert [(one.change, one.is_refunded, one.is_suspect) for one in harness.runner.settlements] == [
+        (Change.RELEASE, True, True)
+    ] * 2
+    told = [one.attempt for one in harness.runner.settlements if one.attempt is not None]
+    assert [(one.number, one.outcome, one.error_name, one.failure_type) for one in told] == [
+        (1, Change.RELEASE, "WorkerDied", None)
     ] * 2
     await harness.close()
 

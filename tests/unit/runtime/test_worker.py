@@ -21,7 +21,7 @@ from holdfast.runtime.runner import Room
 from holdfast.runtime.worker import Exit, Worker, WorkerSettings
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
-from holdfast.types import BreakerMode, JobRecord, JobState
+from holdfast.types import BreakerMode, Change, JobRecord, JobState
 
 NO_RETRY = RetryPolicy(max_retries=0)
 QUICK = WorkerSettings(lease_s=30.0, heartbeat_s=0.02, sweep_s=0.02, grace_s=2.0)
@@ -320,7 +320,8 @@ async def test_a_rate_limit_parks_what_is_too_much_at_no_cost(app: App, scope: s
         assert len(ordered) == (10 if scope == "task" else 5)
         assert all(later - earlier >= 59.0 for earlier, later in zip(ordered, ordered[2:], strict=False))
     records = [await record_of(app, job) for job in jobs]
-    assert {(record.state, len(record.attempts)) for record in records} == {(JobState.COMPLETED, 1)}
+    assert {(record.state, record.attempt) for record in records} == {(JobState.COMPLETED, 1)}
+    assert [[one.outcome for one in record.attempts] for record in records] == [[Change.RELEASE, Change.COMPLETE]] * 3
 
 
 async def test_an_empty_retry_budget_parks_retries_and_no_first_attempts(app: App) -> None:
@@ -477,7 +478,8 @@ async def test_a_dead_workers_jobs_are_run_by_the_next_one_at_no_cost(app: App) 
     memory_of(app).clock_offset_s += 31.0
     await app.arun_until_idle()
     records = [await record_of(app, job) for job in jobs]
-    assert {(record.state, len(record.attempts)) for record in records} == {(JobState.COMPLETED, 1)}
+    assert {(record.state, record.attempt) for record in records} == {(JobState.COMPLETED, 1)}
+    assert [[one.outcome for one in record.attempts] for record in records] == [[Change.RELEASE, Change.COMPLETE]] * 3
 
 
 async def test_a_startup_hook_that_raises_leaves_no_worker_behind(app: App) -> None:

@@ -9,8 +9,9 @@ from holdfast.errors import StoreError
 from holdfast.ops.checks import Check, look_at, machine_checks, store_checks, task_check
 from holdfast.ops.commands.lazy import FAILED, Failed
 from holdfast.ops.commands.output import echo_json
-from holdfast.ops.commands.target import find_app, load_app, opened, sqlite_path, store_options
+from holdfast.ops.commands.target import find_app, load_app, opened, store_options
 from holdfast.ops.text import plain
+from holdfast.wiring import store_file
 
 
 @click.command()
@@ -50,7 +51,7 @@ def _checks(url: str | None, target: str | None) -> list[Check]:
     app = find_app(url, None) if url or loaded is None else loaded
     try:
         with opened(app) as there:
-            found = look_at(there, sqlite_path(there.url))
+            found = look_at(there, store_file(there.url))
         checks += store_checks(found)
         if loaded is not None:
             checks.append(task_check(found, loaded.specs))

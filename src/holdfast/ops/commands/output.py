@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 
+from holdfast.ops.commands.tables import Cell, Column, FittedTable
 from holdfast.ops.text import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
-
-Cell: TypeAlias = str | tuple[str, str]
-"""Text, or text and its style."""
 
 STYLES: Final = {
     "queued": "cyan",
@@ -58,36 +55,9 @@ def console() -> Console:
     return Console(highlight=False, markup=False, emoji=False, width=None if is_terminal else _UNLIMITED)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], title: str = "") -> Table:
-    """A table; a column whose name ends with `#` is one of numbers, with `*` one that is never cut."""
-    from rich import box  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    made = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, title=Text(title) if title else None, title_justify="left"
-    )
-    for name in columns:
-        made.add_column(
-            Text(name.rstrip("#*")),
-            justify="right" if name.endswith("#") else "left",
-            no_wrap=name.endswith(("#", "*")),
-            overflow="fold",
-        )
-    for row in rows:
-        made.add_row(*(_text_of(cell) for cell in row))
-    return made
-
-
-def _text_of(cell: Cell) -> Any:
-    from rich.text import Text  # noqa: PLC0415
-
-    return Text(plain(cell)) if isinstance(cell, str) else Text(plain(cell[0]), style=cell[1])
-
-
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-    """Print a table."""
-    console().print(table(columns, rows))
+def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> None:
+    """Print a table, as wide as the terminal at most."""
+    console().print(FittedTable(columns, rows))
 
 
 def say(line: str) -> None:

@@ -7,15 +7,14 @@ import os
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec
-from urllib.parse import unquote, urlsplit
 
 import click
 
 from holdfast.app import App
 from holdfast.ops.commands.lazy import Failed, Unusable, line_of
 from holdfast.runtime.isolated import load
+from holdfast.wiring import is_store, store_file
 
 P = ParamSpec("P")
 
@@ -61,12 +60,6 @@ def _place_of(error: BaseException) -> str:
     return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
 
 
-def sqlite_path(url: str) -> Path | None:
-    """The file of a SQLite URL; None for any other."""
-    parts = urlsplit(url)
-    return Path(unquote(parts.path[1:])).absolute() if parts.scheme == "sqlite" else None
-
-
 def find_app(url: str | None, target: str | None) -> App:
     """The app that the options name; nothing is opened yet."""
     if url:
@@ -77,9 +70,11 @@ def find_app(url: str | None, target: str | None) -> App:
 @contextmanager
 def opened(app: App, *, may_create: bool = False) -> Iterator[App]:
     """The app with its store open, and closed in the end. A file that is missing is not made, unless that is wanted."""
-    path = sqlite_path(app.url)
+    path = store_file(app.url)
     if path is not None and not may_create and not path.exists():
         raise Failed(f"there is no store at {path}: give --url or --app, or enqueue a job first")
+    if path is not None and not may_create and not is_store(path):
+        raise Failed(f"there is no Holdfast store in {path}")
     if not app.store.capabilities.is_shared:
         raise Unusable(f"{app.url} lives and ends with one process: there is nothing to be seen from here")
     try:

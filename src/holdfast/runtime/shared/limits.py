@@ -106,12 +106,13 @@ class SharedLimit(Guard[Starts, float]):
         for index in range(len(starts.entries) - 1, -1, -1):
             entry = starts.entries[index]
             if entry.first <= at:  # its own, or one that is forgotten earlier: then the limit is kept all the more
+                if self.rate.burst < self.rate.max_calls and starts.entries[-1].last <= at:
+                    # Once another has started, the pace may have caught up, and there is nothing to give back of it.
+                    starts.next_even -= self.rate.time_window / self.rate.max_calls
                 entry.count -= 1
                 starts.count -= 1
                 if entry.count == 0:
                     del starts.entries[index]
-                if self.rate.burst < self.rate.max_calls:
-                    starts.next_even -= self.rate.time_window / self.rate.max_calls
                 return
 
     def _bound(self, starts: Starts, now: float) -> None:

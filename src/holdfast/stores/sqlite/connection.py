@@ -33,6 +33,20 @@ def open_database(path: str, synchronous: str, clock: Clock) -> None:
         db.close()
 
 
+def is_store(path: str) -> bool:
+    """Whether the file is there and has Holdfast's tables; looks without changing anything."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            return bool(db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'holdfast_meta'").fetchall())
+        finally:
+            db.close()
+    except apsw.Error as error:
+        raise translated(error, path) from error
+
+
 def connect(path: str, synchronous: str, clock: Clock, *, is_writer: bool = True) -> apsw.Connection:
     """A connection in WAL mode.
 

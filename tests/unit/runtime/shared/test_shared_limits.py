@@ -257,6 +257,21 @@ def test_a_run_that_never_begins_gives_its_start_back(limited: Fleet) -> None:
     assert limited.worker().caps(limited.now) == {TASK: 3}
 
 
+def test_giving_a_start_back_does_not_speed_up_the_pace_once_it_has_caught_up(fleet: Fleet) -> None:
+    fleet.limits = {"shop.charge": Rate(2, 8.0, burst=1)}
+    worker, other = fleet.worker(), fleet.worker()
+    go = fleet.go(worker, ASK)
+    fleet.now += 5.0
+    fleet.go(other, ASK)
+    worker.release(go)
+    fleet.flush(worker)
+    assert fleet.hold(worker, ASK).delay_s == 4.0
+    fleet.now += 4.0
+    worker.release(fleet.go(worker, ASK))
+    fleet.flush(worker)
+    fleet.go(other, ASK)  # nobody has started since, so it is as if it had never been
+
+
 # ---- budgets
 
 RETRY = Request(budget="payments", earns="payments")
