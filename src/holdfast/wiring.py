@@ -28,7 +28,10 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
     """
     if not isinstance(url, str):
         raise ConfigError(f"url={url!r}: must be text such as {_EXAMPLES}")
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"url={url!r}: cannot be read: {error}; write one such as {_EXAMPLES}") from None
     if parts.scheme == "memory":
         if url not in {"memory://", "memory:"}:
             raise ConfigError(f"url={url!r}: a memory store has no name; write memory://")
@@ -65,7 +68,7 @@ def _sqlite_parts(url: str) -> tuple[Path, Literal["FULL", "NORMAL", "EXTRA"]]:
             f"url={url!r}: three slashes and a path, as in sqlite:///shop.db or sqlite:////var/lib/shop.db"
         )
     path = unquote(parts.path[1:])
-    if not path:
+    if not path or not path.isprintable():
         raise ConfigError(f"url={url!r}: names no file; write sqlite:///shop.db")
     options = parse_qs(parts.query, keep_blank_values=True)
     synchronous = options.pop("synchronous", ["full"])[-1].lower()

@@ -210,7 +210,7 @@ INVARIANTS: Final = (
 
 
 def recoveries(evidence: Evidence) -> Iterator[tuple[str, float]]:
-    """Each job that a fault cut off, and the seconds until it ran again.
+    """Each job that a fault cut off, and the seconds until it ran again; for each death, where it took several.
 
     Not those that were blamed for it, as from the third death of a worker on: they wait for their retry like others.
     """
@@ -221,14 +221,20 @@ def recoveries(evidence: Evidence) -> Iterator[tuple[str, float]]:
         for run, following in pairwise(runs):
             if run.last is None or run.last.at > following.start.at:
                 hits = [max(one.at, run.start.at) for one in _faults_of(run.start, evidence)]
-                if hits and not _was_blamed(history[job], run.start.token, following.start.token):
-                    yield job, following.start.at - min(hits)
+                between = _between(history[job], run.start.token, following.start.token)
+                if hits and all(one.after != "retrying" for one in between):
+                    yield job, (following.start.at - min(hits)) / max(1, _deaths(between))
 
 
-def _was_blamed(changes: Sequence[Transition], first: str, second: str) -> bool:
-    """Whether a job was sent to be retried between two of its leases."""
+def _between(changes: Sequence[Transition], first: str, second: str) -> Sequence[Transition]:
+    """What became of a job from one of its leases to another."""
     claims = {one.token: n for n, one in enumerate(changes) if one.after == "running"}
-    return any(one.after == "retrying" for one in changes[claims.get(first, 0) : claims.get(second, 0)])
+    return changes[claims.get(first, 0) : claims.get(second, 0)]
+
+
+def _deaths(changes: Sequence[Transition]) -> int:
+    """How often it was queued again by another than the one who had claimed it: its worker was dead, begun or not."""
+    return sum(later.after == "queued" and later.token != sooner.token for sooner, later in pairwise(changes))
 
 
 def duplicates(evidence: Evidence) -> int:

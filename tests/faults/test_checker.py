@@ -127,6 +127,21 @@ def test_a_job_that_was_blamed_for_its_worker_waits_like_any_retry() -> None:
     assert check(replace(good(), transitions=changes, recovery_s=0.0)) == []
 
 
+def test_a_job_whose_next_worker_died_too_has_the_time_for_each_death() -> None:
+    changes = [
+        Transition("c", "queued", "running", "t1"),
+        Transition("c", "running", "queued", "t7"),
+        Transition("c", "queued", "running", "t8"),
+        Transition("c", "running", "queued", "t9"),
+        Transition("c", "queued", "running", "t5"),
+        Transition("c", "running", "queued", "t5"),
+        Transition("c", "queued", "running", "t2"),
+        Transition("c", "running", "completed", "t2"),
+    ]
+
+    assert list(checker.recoveries(replace(good(), transitions=changes))) == [("c", 0.75)]
+
+
 def test_duplicates_are_ends_beyond_the_first() -> None:
     twice = with_effects(Effect("a", 2, "t2", "end", "work", 11, 1, 9.0))(good())
 

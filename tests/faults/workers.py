@@ -55,6 +55,8 @@ class Fleet:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._logs: dict[int, Path] = {}
         self.faults: list[Fault] = []
+        self.started_s: dict[int, float] = {}
+        """When each process was started."""
 
     # ---- starting
 
@@ -75,6 +77,7 @@ class Fleet:
                 command, cwd=ROOT, env={**self._env, **env}, stdout=file, stderr=subprocess.STDOUT
             )
         self._processes[process.pid] = process
+        self.started_s[process.pid] = CLOCK.monotonic()
         self._logs[process.pid] = log
         return process.pid
 

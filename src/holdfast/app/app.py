@@ -52,6 +52,7 @@ Classify = Callable[[BaseException, FailureContext | None], Failure]
 
 _OWN_NAME: Any = "…"
 _DAY_S = 86_400.0
+_PRUNED_AT_ONCE = 1_000
 _SCOPES: tuple[Scope, ...] = ("task", "tenant", "user", "project")
 
 
@@ -416,6 +417,17 @@ class App:
         reply = await self.store.exchange(Exchange())
         since = int(reply.now // 60) - minutes
         return stats_of(await self.store.stats(since), reply.values)
+
+    def prune(self) -> int:
+        """Delete the records whose time to be kept is over, and say how many; workers do it by themselves."""
+        return self.bridge.run(self.aprune())
+
+    async def aprune(self) -> int:
+        """The same for async code."""
+        total = 0
+        while (pruned := await self.store.prune(_PRUNED_AT_ONCE)) > 0:
+            total += pruned
+        return total
 
     def close(self) -> None:
         """Give everything back; the app can be used again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import Struct
 
@@ -57,8 +57,9 @@ class Job(Generic[R]):
         """What the task returned. JobFailed when it has ended otherwise, or has not ended yet."""
         record = self._record
         if record.state is JobState.COMPLETED:
-            value: R = decode_result(record.result or b"null", self._annotation)
-            return value
+            if record.result in (None, b"null"):  # also where it was not kept, whatever the annotation says
+                return cast(R, None)
+            return cast(R, decode_result(record.result, self._annotation))
         if not record.state.is_terminal:
             raise JobFailed(f"job {record.id} is {record.state.value}, and has no result yet: wait() for it first")
         why = f": {record.error_name}: {record.message}" if record.error_name else ""

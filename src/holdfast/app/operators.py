@@ -162,15 +162,27 @@ class DeadLetterDesk(_Desk):
 
     def pause_replay(self, id: str) -> Replay:  # noqa: A002
         """Send nothing more until it is resumed."""
-        return self._app.bridge.run(self._inbox.replays.pause(id))
+        return self._app.bridge.run(self.apause_replay(id))
+
+    async def apause_replay(self, id: str) -> Replay:  # noqa: A002
+        """The same for async code."""
+        return await self._inbox.replays.pause(id)
 
     def resume_replay(self, id: str) -> Replay:  # noqa: A002
         """Go on where it was paused."""
-        return self._app.bridge.run(self._inbox.replays.resume(id))
+        return self._app.bridge.run(self.aresume_replay(id))
+
+    async def aresume_replay(self, id: str) -> Replay:  # noqa: A002
+        """The same for async code."""
+        return await self._inbox.replays.resume(id)
 
     def stop_replay(self, id: str) -> Replay:  # noqa: A002
         """End it; what was sent stays sent."""
-        return self._app.bridge.run(self._inbox.replays.stop(id))
+        return self._app.bridge.run(self.astop_replay(id))
+
+    async def astop_replay(self, id: str) -> Replay:  # noqa: A002
+        """The same for async code."""
+        return await self._inbox.replays.stop(id)
 
     def export(self, **filters: Unpack[Filters]) -> Sequence[str]:
         """The letters as lines of JSON, with every attempt."""

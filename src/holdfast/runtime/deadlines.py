@@ -12,13 +12,17 @@ from holdfast.ports import Clock
 
 T = TypeVar("T")
 
+_FEWEST = 1_000
+
 
 class Deadlines(Generic[T]):
-    """Tells `on_due` of each thing whose deadline has come, on the event loop. Nothing is ever taken out early."""
+    """Tells `on_due` of each thing whose deadline has come, on the event loop; what is over is forgotten in time."""
 
-    def __init__(self, clock: Clock, on_due: Callable[[T], None]) -> None:
+    def __init__(self, clock: Clock, on_due: Callable[[T], None], is_over: Callable[[T], bool]) -> None:
         self._clock = clock
         self._on_due = on_due
+        self._is_over = is_over
+        self._most = _FEWEST
         self._loop = asyncio.get_running_loop()
         self._heap: list[tuple[float, int, T]] = []
         self._order = itertools.count()
@@ -26,6 +30,10 @@ class Deadlines(Generic[T]):
 
     def add(self, thing: T, deadline_s: float) -> None:
         """Tell of it at this instant of the monotonic clock; from the event loop."""
+        if len(self._heap) >= self._most:
+            self._heap = [entry for entry in self._heap if not self._is_over(entry[2])]
+            heapq.heapify(self._heap)
+            self._most = max(_FEWEST, 2 * len(self._heap))
         heapq.heappush(self._heap, (deadline_s, next(self._order), thing))
         if self._heap[0][2] is thing:
             self._set()

@@ -40,7 +40,7 @@ class Isolates:
         """Run one attempt to its end. WorkerDied when the process died of it, TimeLimitExceeded when it was killed."""
         async with self._places:
             on_start()  # it waits no longer: a slow start of the process is no reason to give it back
-            child = self._idle.pop() if self._idle else await _Child.start(self._target, self._clock)
+            child = await self._child()
             self._busy.add(child)
             on_start()
             is_well = False
@@ -59,6 +59,15 @@ class Isolates:
                 else:
                     await child.kill()
             return ended
+
+    async def _child(self) -> _Child:
+        """A process that waits, if one does and is still there; its death while idle is nobody's failure."""
+        while self._idle:
+            child = self._idle.pop()
+            if child.is_alive:
+                return child
+            await child.kill()
+        return await _Child.start(self._target, self._clock)
 
     async def close(self) -> None:
         """End every process: the idle ones by themselves, with their shutdown hooks, the others whatever they run."""
@@ -114,6 +123,11 @@ class _Child:
                     await self._send(wire.Noted(await note(asked)))
                 case wire.Ready():
                     raise WorkerDied("an isolated process lost its place")
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process is still there, and its end of the line open."""
+        return self._process.returncode is None and not self._reader.at_eof()
 
     async def leave(self, clock: Clock) -> None:
         """Let an idle process end by itself; not for long."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from holdfast.clock import new_token
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StoreError
 from holdfast.ports import Clock, Store, Value
 from holdfast.runtime import replay
 from holdfast.runtime.runner import Runner
@@ -44,6 +44,7 @@ class Maintenance:
         self._clock = clock
         self._on_work = on_work
         self._pruned_s = clock.monotonic()
+        self._token = new_token()
 
     async def run(self) -> None:
         """Once, and then again and again."""
@@ -58,7 +59,20 @@ class Maintenance:
 
     async def once(self) -> None:
         """Everything that is due."""
-        orphans = await self._store.reclaim(self._worker, new_token(), _ORPHANS_AT_ONCE)
+        await self._take_back_orphans()
+        self._runner.release_waiting()
+        for part in (self._fire_schedules, self._drive_replays, self._prune):
+            try:
+                await part()
+            except StoreError:
+                raise
+            except Exception:  # one part's trouble is not the others'
+                _logger.exception("a part of the maintenance failed; the others go on")
+
+    async def _take_back_orphans(self) -> None:
+        # Until the answer has come the token stays: the same one brings what it brought, whoever lost the answer.
+        orphans = await self._store.reclaim(self._worker, self._token, _ORPHANS_AT_ONCE)
+        self._token = new_token()
         if orphans:
             dead = sorted({orphan.worker for orphan in orphans})
             ids = [orphan.id for orphan in orphans]
@@ -66,9 +80,14 @@ class Maintenance:
             _logger.warning("took back %d of the jobs of dead worker %s: %s", len(ids), ", ".join(dead), named)
             self._runner.judge_orphans(orphans)
             self._on_work()
-        self._runner.release_waiting()
+
+    async def _fire_schedules(self) -> None:
         await self._schedules.fire(self._clock.now())
+
+    async def _drive_replays(self) -> None:
         await replay.drive(self._store, list(self._values.values()), self._worker, self._runner.now())
+
+    async def _prune(self) -> None:
         if self._clock.monotonic() - self._pruned_s >= _PRUNE_EVERY_S:
             self._pruned_s = self._clock.monotonic()
             while await self._store.prune(_PRUNE_AT_ONCE) == _PRUNE_AT_ONCE:

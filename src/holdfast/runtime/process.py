@@ -12,9 +12,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError
 from holdfast.runtime.isolated import load
+from holdfast.runtime.place import place_of
 from holdfast.runtime.worker import Exit, Worker, WorkerSettings
+
+_logger = logging.getLogger("holdfast.process")
 
 CANNOT_START = 2
 """The exit code of a process that could not load the app or open its store: starting it again would not help."""
@@ -33,8 +35,9 @@ def main() -> None:
         app: Any = load(target)
         worker: Worker = app.worker(settings, is_replaceable=True, target=target)
         app.store.capabilities  # noqa: B018 - asking opens it
-    except (HoldfastError, ImportError, AttributeError, SyntaxError) as error:
-        _leave(CANNOT_START, f"{type(error).__name__}: {error}")
+    except Exception as error:  # loading runs the user's own code
+        _leave(CANNOT_START, f"{type(error).__name__}: {error}{place_of(error)}")
+    _logger.info("worker process %d is running %s", os.getpid(), target)
     code = asyncio.run(_work(worker))
     if code == Exit.DRAINED:
         app.close()  # the last one out moves SQLite's log into the file; a hanging thread would still need the store

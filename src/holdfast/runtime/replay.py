@@ -10,7 +10,8 @@ not allow twice for a letter. Only letters that were dead when the replay began 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any, Final, Literal
 
@@ -18,8 +19,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.errors import Invalid
 from holdfast.ports import Changed, Exchange, Operation, Query, Store, Value, ValueChange
+from holdfast.runtime.payload import merged
 from holdfast.types import Change, JobRecord, JobState
+
+_logger = logging.getLogger("holdfast.worker")
 
 PREFIX: Final = "replay:"
 """The keys of replays in the store begin so."""
@@ -102,19 +107,6 @@ def decode(value: Value) -> Replay:
     return msgspec.json.decode(value.data or b"null", type=Replay)
 
 
-def merge_patch(target: Any, patch: Any) -> Any:
-    """What a JSON merge patch (RFC 7396) makes of a JSON value: null removes, objects merge, all else replaces."""
-    if not isinstance(patch, Mapping):
-        return patch
-    merged = dict(target) if isinstance(target, Mapping) else {}
-    for key, change in patch.items():
-        if change is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = merge_patch(merged.get(key), change)
-    return merged
-
-
 # ---------------------------------------------------------------- what workers do
 
 
@@ -122,7 +114,10 @@ async def drive(store: Store, values: Iterable[Value], worker: str, now: float) 
     """Take every replay among these values one step further; `now` is on the store's clock."""
     for value in values:
         if value.key.startswith(PREFIX) and value.data is not None:
-            await step(store, value, worker, now)
+            try:
+                await step(store, value, worker, now)
+            except msgspec.MsgspecError:
+                _logger.warning("the replay %s cannot be read; a newer Holdfast may have made it", value.key)
 
 
 async def step(
@@ -289,6 +284,6 @@ async def write(store: Store, value: Value, replay: Replay) -> tuple[bool, Value
 def patched(record: JobRecord, patch: dict[str, Any]) -> bytes | None:
     """The edited arguments; None where the letter's own cannot be read, so that no edit can be right."""
     try:
-        return msgspec.json.encode(merge_patch(msgspec.json.decode(record.payload), patch))
-    except (msgspec.DecodeError, RecursionError):
+        return merged(record.payload, msgspec.json.encode(patch))
+    except Invalid:
         return None

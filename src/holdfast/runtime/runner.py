@@ -50,6 +50,7 @@ _COMPLETED: Final = Change.COMPLETE
 _FREE: Final = Go()
 """What a task without any guard runs under."""
 _START_WITHIN_S = 1.0
+_UNKNOWN_STEP = "holdfast:unknown-task"
 _RESTOP_S = 1.0
 
 
@@ -110,9 +111,8 @@ class Runner:
         self._isolated_held = 0
         self._isolates = Isolates(room.isolates, target, store.note, clock, lease_s / 4)
         self._can_isolate = bool(target)
-        self._deadlines: Deadlines[Run] = Deadlines(clock, self._overdue)
+        self._deadlines: Deadlines[Run] = Deadlines(clock, self._overdue, self._is_over)
         self._offset_s = 0.0
-        self._budget_requests = any(spec.budget for spec in specs.values())
 
     # ---- the store's clock, as of its last answer
 
@@ -165,7 +165,7 @@ class Runner:
             name = delivery.task
             spec = self._specs.get(name)
             if spec is None:
-                self._settle_unknown(delivery)
+                await self._settle_unknown(delivery)
                 continue
             go = by_task.get(name)
             if go is not None and not (spec.budget and delivery.retries):
@@ -234,10 +234,21 @@ class Runner:
         self._guards.release(run.go)
         self._hold(run.delivery, run.spec, Hold(wait_s or 0.0, f"breaker {breaker} is open", is_breaker=True))
 
-    def _settle_unknown(self, delivery: Delivery) -> None:
+    async def _settle_unknown(self, delivery: Delivery) -> None:
+        """A task that is not here may be on its way, in a deploy: wait for it, at no cost to its own attempts."""
         failure = classify(UnknownTask(f"no task named {delivery.task!r} is registered in this worker"))
-        verdict = judge(UNKNOWN_TASK_RETRY, failure, delivery.retries, 0.0, self._rng)
-        if isinstance(verdict, Bury):
+        seen = int(delivery.notes.steps.get(_UNKNOWN_STEP, b"0")) if delivery.notes else 0
+        verdict: Verdict = judge(UNKNOWN_TASK_RETRY, failure, seen, 0.0, self._rng)
+        if isinstance(verdict, RetryAt):
+            note = Note(id=delivery.id, token=delivery.token, step=(_UNKNOWN_STEP, b"%d" % (seen + 1)))
+            try:
+                if not await self._store.note(note):
+                    return  # it is somebody else's by now
+            except StoreError:
+                self.give_back([delivery])
+                return
+            verdict = Park(verdict.delay_s, "unknown task")
+        else:
             verdict = Bury("unknown task")
         self._settle(delivery, None, verdict, None, failure=failure)
 
@@ -414,8 +425,11 @@ class Runner:
             add = self._deadlines.add if run.spec.is_async else self._deadlines.add_threadsafe
             add(run, began_s + limit_s)
 
+    def _is_over(self, run: Run) -> bool:
+        return self.runs.get(run.delivery.id) is not run or run.is_settled
+
     def _overdue(self, run: Run) -> None:
-        if self.runs.get(run.delivery.id) is not run or run.is_settled:
+        if self._is_over(run):
             return
         run.stop = run.stop or "overdue"
         if run.task is not None:
@@ -559,12 +573,15 @@ class Runner:
         self.settlements.append(settlement)
         if failure is not None:
             self._log_failure(delivery, verdict, failure)
-            self.counts.add(now, delivery.task, "retried" if isinstance(verdict, RetryAt) else "failed")
+            ends = {RetryAt: "retried", Park: "parked"}
+            self.counts.add(now, delivery.task, ends.get(type(verdict), "failed"))
             self.counts.add(now, delivery.task, f"failed:{failure.type.value}")
         self._on_settled()
 
     def _log_failure(self, delivery: Delivery, verdict: Verdict, failure: Failure) -> None:
-        what = f"retried in {verdict.delay_s:.3g} s" if isinstance(verdict, RetryAt) else f"given up: {verdict.reason}"  # type: ignore[union-attr]
+        what = f"given up: {verdict.reason}" if isinstance(verdict, Bury) else ""
+        if isinstance(verdict, RetryAt | Park):
+            what = f"again in {verdict.delay_s:.3g} s"
         _logger.warning(
             "%s job %s attempt %d failed (%s), %s: %s: %s",
             delivery.task,

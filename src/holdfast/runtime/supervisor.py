@@ -24,6 +24,7 @@ _LOOK_S = 0.1
 _RELOAD_LOOK_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 _STABLE_S = 10.0
+_LIVED_S = 3.0
 _KILL_AFTER_S = 10.0
 
 
@@ -83,28 +84,33 @@ class Supervisor:
             code = place.look()
             if code is not None:
                 self.restarts += 1
-                if code == CANNOT_START and self._watch is None:
+                if code == CANNOT_START and self._watch is None and not self._has_worked:
                     return code
-                how = "is replaced" if code == Exit.REPLACE else f"ended with {code} and is started again"
-                _logger.warning("worker process %d %s", place.last_pid, how)
-                if code == CANNOT_START:
+                is_held = code == CANNOT_START and not self._has_worked
+                _logger.warning("worker process %d %s", place.last_pid, _what_follows(code, is_held=is_held))
+                if is_held:
                     place.hold()
             if place.is_due:
                 place.start(self._command)
         return None
 
+    @property
+    def _has_worked(self) -> bool:
+        """Whether a process of this code has ever run for a while: one that cannot start then will start later."""
+        return self._watch is None and any(place.has_lived for place in self._places)
+
     def _reload(self) -> None:
-        self._stop_all(is_final=False)
+        self._stop_all()
         for place in self._places:
             place.release()
 
-    def _stop_all(self, *, is_final: bool = True) -> int:
+    def _stop_all(self) -> int:
         """Ask all to drain, and end those that do not within their grace time; the worst exit code."""
         for place in self._places:
             place.send(signal.SIGTERM)
         deadline_s = self._clock.monotonic() + self._grace_s + _KILL_AFTER_S
         while any(place.is_running for place in self._places):
-            is_second = is_final and len(self._signals) > 1
+            is_second = len(self._signals) > 1
             if is_second or self._clock.monotonic() > deadline_s:
                 for place in self._places:
                     place.send(signal.SIGKILL)
@@ -119,6 +125,12 @@ class Supervisor:
         if self._watch is None:
             return {}
         return dict(_python_files(self._watch))
+
+
+def _what_follows(code: int, *, is_held: bool) -> str:
+    if is_held:
+        return "could not start: waiting for the next change"
+    return "is replaced" if code == Exit.REPLACE else f"ended with {code} and is started again"
 
 
 def _python_files(root: Path) -> Iterable[tuple[str, float]]:
@@ -144,6 +156,8 @@ class _Place:
         self._failures = 0
         self.code = 0
         self.last_pid = 0
+        self.has_lived = False
+        """Whether a process has run here for a while."""
 
     @property
     def is_running(self) -> bool:
@@ -167,6 +181,9 @@ class _Place:
 
     def look(self) -> int | None:
         """The exit code of a process that has ended since the last look; sets when the next one is due."""
+        self.has_lived = self.has_lived or (
+            self._process is not None and self._clock.monotonic() - self._started_s >= _LIVED_S
+        )
         if self._process is None or self._process.poll() is None:
             return None
         code, self._process = _code(self._process), None

@@ -27,7 +27,7 @@ from holdfast.runtime.runner import Room, Runner
 from holdfast.runtime.schedules import Schedule, Schedules
 from holdfast.runtime.shared.guards import SharedGuards
 from holdfast.runtime.spec import TaskSpec
-from holdfast.types import BreakerChanged, BreakerMode, Rng
+from holdfast.types import BreakerChanged, BreakerMode, Change, Rng
 
 _logger = logging.getLogger("holdfast.worker")
 
@@ -207,7 +207,8 @@ class Worker:
             raise
 
     async def _close(self) -> None:
-        self._heart.stop()
+        if not self.runner.runs or self._is_lost:
+            self._heart.stop()  # otherwise it beats on: a thread that still runs a job keeps it
         if self._store_wait is not None:
             self._store_wait.cancel()
             await asyncio.gather(self._store_wait, return_exceptions=True)
@@ -236,12 +237,14 @@ class Worker:
     # ---- the heart's thread
 
     def _on_beat(self, beat: Beat) -> None:
-        if beat.cancelled:
+        if beat.cancelled and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.runner.stop, beat.cancelled, "cancelled")
         self._look_at_loop()
 
     def _look_at_loop(self) -> None:
         """Find out that a job blocks the event loop, so that no time limit can be kept on it."""
+        if self._loop.is_closed():
+            return
         if not self._ping.is_set():
             self._stalled_s = 0.0
             self._ping.set()
@@ -286,6 +289,10 @@ class Worker:
         except StoreError as error:
             _logger.error("the store does not answer as it should: %s", error)
             await self._clock.asleep(_AGAIN_S)
+            return True
+        except Exception:
+            _logger.exception("an exchange failed in a way that nobody thought of; its settlements go one by one")
+            await self._settle_one_by_one()
             return True
         self._next_due_s = reply.next_due_s
         return bool(reply.deliveries) or self._has_news()
@@ -371,6 +378,22 @@ class Worker:
                     raise
                 _logger.error("the store does not answer as it should: %s", error)
                 await self._clock.asleep(_AGAIN_S)
+
+    async def _settle_one_by_one(self) -> None:
+        """One settlement that cannot be written must not keep the others: it is buried instead."""
+        settlements, self.runner.settlements = self.runner.settlements, []
+        for place, one in enumerate(settlements):
+            bury = Settlement(id=one.id, token=one.token, change=Change.BURY, reason="its settlement cannot be written")
+            for attempt in (one, bury):
+                try:
+                    await self._store.exchange(Exchange(settlements=[attempt], seen=self.guards.seen))
+                    break
+                except StoreError:
+                    self.runner.settlements = [*settlements[place:], *self.runner.settlements]
+                    await self._clock.asleep(_AGAIN_S)
+                    return
+                except Exception:
+                    _logger.exception("job %s cannot be settled as %s", attempt.id, attempt.change.value)
 
     async def _pause(self) -> None:
         """Wait for a settlement, for news from the store, or until something is due."""

@@ -6,14 +6,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from holdfast.clock import new_id, new_token
 from holdfast.errors import ConfigError, NotFound, StoreError
 from holdfast.ports import Changed, Claim, Exchange, Exchanged, Operation, Query, Settlement, Value, WorkerRecord
 from holdfast.runtime import replay as driver
-from holdfast.runtime.replay import HOLD_S, Replay, ReplayState, decode, key_of, merge_patch, step
+from holdfast.runtime.replay import HOLD_S, Replay, ReplayState, decode, key_of, step
 from holdfast.runtime.replays import Preview, Replays
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
@@ -505,29 +503,6 @@ async def test_what_cannot_work_is_refused(bench: Bench, replays: Replays) -> No
 
 
 # ---- edits
-
-
-@pytest.mark.parametrize(
-    ("target", "patch", "expected"),
-    [
-        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
-        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
-        ({"a": "b"}, {"a": None}, {}),
-        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
-        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
-        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
-        (["a", "b"], {"a": "c"}, {"a": "c"}),
-        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
-        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
-    ],
-)
-def test_a_merge_patch_does_what_the_rfc_says(target: Any, patch: Any, expected: Any) -> None:
-    assert merge_patch(target, patch) == expected
-
-
-@given(st.recursive(st.integers() | st.text(), lambda inner: st.dictionaries(st.text(), inner)))
-def test_a_patch_without_nulls_is_in_what_it_makes(patch: Any) -> None:
-    assert merge_patch(merge_patch({"x": 1}, patch), patch) == merge_patch({"x": 1}, patch)
 
 
 async def test_an_edit_changes_each_letter_and_keeps_what_it_had(bench: Bench, replays: Replays) -> None:

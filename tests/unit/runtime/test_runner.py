@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.app import App, Task
-from holdfast.clock import SystemClock, new_token
+from holdfast.clock import SystemClock, new_id, new_token
 from holdfast.errors import Invalid, Transient
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Claim, Delivery, Exchange, Settlement, WorkerRecord
@@ -220,17 +220,21 @@ async def test_a_sync_task_that_returns_a_coroutine_has_not_done_its_work(app: A
     assert one.change in {Change.RETRY, Change.BURY}
 
 
-async def test_jobs_without_a_task_are_retried_for_a_while_and_then_buried(app: App) -> None:
+async def test_jobs_without_a_task_wait_for_a_while_at_no_cost_and_are_then_buried(app: App) -> None:
     harness = Harness(app)
-    first = Delivery(id="1", task="gone", queue="q", payload=b"{}", token=b"t", attempt=1)
-    last = Delivery(id="2", task="gone", queue="q", payload=b"{}", token=b"t", attempt=7, retries=6)
-    await harness.runner.start([first, last])
-    retried, buried = harness.runner.settlements
-    assert retried.change is Change.RETRY
-    assert retried.delay_s > 0
-    assert (buried.change, buried.reason) == (Change.BURY, "unknown task")
-    assert buried.attempt is not None
-    assert "no task named 'gone'" in buried.attempt.message
+    lost = NewJob(id=new_id(), task="gone", payload=b"{}")
+    verdicts = []
+    for _ in range(7):
+        await harness.start(lost)
+        (one,) = harness.runner.settlements
+        verdicts.append((one.change, one.reason, one.is_refunded))
+        assert one.attempt is not None
+        assert "no task named 'gone'" in one.attempt.message
+        await app.store.exchange(Exchange(settlements=[one]))
+        harness.runner.settlements.clear()
+        app.store.clock_offset_s += 200.0  # type: ignore[attr-defined]
+        await app.store.heartbeat(WorkerRecord(id=WORKER, lease_s=30.0))
+    assert verdicts == [(Change.PARK, "unknown task", True)] * 6 + [(Change.BURY, "unknown task", False)]
     await harness.close()
 
 

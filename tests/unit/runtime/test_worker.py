@@ -320,8 +320,7 @@ async def test_a_rate_limit_parks_what_is_too_much_at_no_cost(app: App, scope: s
         assert len(ordered) == (10 if scope == "task" else 5)
         assert all(later - earlier >= 59.0 for earlier, later in zip(ordered, ordered[2:], strict=False))
     records = [await record_of(app, job) for job in jobs]
-    assert {(record.state, record.attempt) for record in records} == {(JobState.COMPLETED, 1)}
-    assert [[one.outcome for one in record.attempts] for record in records] == [[Change.RELEASE, Change.COMPLETE]] * 3
+    assert {(record.state, len(record.attempts)) for record in records} == {(JobState.COMPLETED, 1)}
 
 
 async def test_an_empty_retry_budget_parks_retries_and_no_first_attempts(app: App) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -11,8 +11,18 @@ from holdfast.app import App
 from holdfast.ops.commands.lazy import Failed
 from holdfast.ops.commands.output import echo_json, hint, print_table, say, state
 from holdfast.ops.commands.reading import near
+from holdfast.ops.commands.tables import Column
 from holdfast.ops.commands.target import ViewGroup, on_store, show_first, store_options
 from holdfast.ops.text import length, short
+
+_COLUMNS: Final = (
+    Column("breaker"),
+    Column("state"),
+    Column("failures", is_number=True, goes=1),
+    Column("trips", is_number=True, goes=2),
+    Column("trials", goes=3),
+    Column("cause", least=16, goes=4),
+)
 
 
 @click.group(cls=ViewGroup)
@@ -58,7 +68,7 @@ def list_breakers(app: App, as_json: bool) -> None:
         ]
         for view in views
     ]
-    print_table(("breaker", "state*", "failures#", "trips#", "trials*", "cause"), rows)
+    print_table(_COLUMNS, rows)
 
 
 @breakers.command("reset")

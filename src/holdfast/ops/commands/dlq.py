@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
@@ -16,8 +16,19 @@ from holdfast.ops.commands.lazy import Failed, Unusable
 from holdfast.ops.commands.output import echo_json, hint, is_sure, print_table, say, yes_option
 from holdfast.ops.commands.reading import cursor_option, full_id, gathered, length_of, limit_option, object_of
 from holdfast.ops.commands.record import as_fields, print_record, store_now
+from holdfast.ops.commands.tables import Column
 from holdfast.ops.commands.target import ViewGroup, on_store, show_first, store_options
 from holdfast.ops.text import ago, length, many, short
+from holdfast.types import Group
+
+_LETTER_COLUMNS: Final = (
+    Column("id", prefix=13),
+    Column("task"),
+    Column("type", goes=2),
+    Column("attempts", is_number=True, goes=1),
+    Column("given up", goes=3),
+    Column("error", least=16, goes=4),
+)
 
 
 @click.group(cls=ViewGroup)
@@ -66,7 +77,20 @@ def list_groups(app: App, filters: dict[str, Any], as_json: bool) -> None:
         ]
         for group in groups
     ]
-    print_table(("count#", "type*", "error", "tasks", "first*", "last*", "group*"), rows)
+    print_table(_group_columns(groups), rows)
+
+
+def _group_columns(groups: Sequence[Group]) -> Sequence[Column]:
+    first = max(len(group.tasks[0]) + 3 * (len(group.tasks) > 1) if group.tasks else 0 for group in groups)
+    return (
+        Column("count", is_number=True),
+        Column("type", goes=2),
+        Column("error", least=20, goes=4),
+        Column("tasks", least=first),
+        Column("first", goes=1),
+        Column("last", goes=3),
+        Column("group", prefix=10),
+    )
 
 
 @dlq.command("list")
@@ -101,7 +125,7 @@ def list_letters(app: App, filters: dict[str, Any], limit: int, cursor: str, as_
         ]
         for record in page.items
     ]
-    print_table(("id*", "task", "type*", "attempts#", "given up*", "error"), rows)
+    print_table(_LETTER_COLUMNS, rows)
     if page.cursor:
         hint(f"there are more: --cursor {page.cursor}")
 
@@ -146,16 +170,9 @@ def retry_letters(app: App, id: Sequence[str], payload: dict[str, Any] | None, a
         raise Unusable("--payload is for one ID; `dlq replay --edit` changes many")
     ids = [full_id(app, one, is_dead=True) for one in id]
     if payload is not None:
-        _refuse_unfit(app, ids[0], payload)
+        replay.refuse_unfit(app, app.dead_letters.get(ids[0]), msgspec.json.encode(payload))
     changes = [app.dead_letters.retry(one, payload) for one in ids]
     tell_changes(changes, "queued again", "only dead letters can be", as_json)
-
-
-def _refuse_unfit(app: App, id: str, payload: dict[str, Any]) -> None:  # noqa: A002
-    """Where the app is known, arguments that its task cannot take are refused here and not by a worker."""
-    task = app.tasks.get(app.dead_letters.get(id).task)
-    if task is not None:
-        task.spec.arguments.decode(msgspec.json.encode(payload))
 
 
 @dlq.command("remove")

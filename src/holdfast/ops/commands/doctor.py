@@ -9,8 +9,8 @@ from holdfast.errors import StoreError
 from holdfast.ops.checks import Check, look_at, machine_checks, store_checks, task_check
 from holdfast.ops.commands.lazy import FAILED, Failed
 from holdfast.ops.commands.output import echo_json
-from holdfast.ops.commands.target import find_app, load_app, opened, store_options
-from holdfast.ops.text import plain
+from holdfast.ops.commands.target import find_app, help_for, load_app, opened, store_options
+from holdfast.ops.text import many, plain
 from holdfast.wiring import store_file
 
 
@@ -45,12 +45,12 @@ def _checks(url: str | None, target: str | None) -> list[Check]:
     if target:
         try:
             loaded = load_app(target)
-            checks.append(Check("app", True, f"{target} loads, with {len(loaded.specs)} tasks"))
+            checks.append(Check("app", True, f"{target} loads, with {many(len(loaded.specs), 'task')}"))
         except Failed as error:
             checks.append(Check("app", False, error.message, "start in the app's folder, or mend what it says"))
     app = find_app(url, None) if url or loaded is None else loaded
     try:
-        with opened(app) as there:
+        with opened(app, help_=help_for(url, target)) as there:
             found = look_at(there, store_file(there.url))
         checks += store_checks(found)
         if loaded is not None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import click
 
 from holdfast.app import App
-from holdfast.ops.commands.reading import full_group, when_of
+from holdfast.ops.commands.reading import full_group, full_task, when_of
 from holdfast.runtime.inbox import Filters
 from holdfast.types import FailureType
 
@@ -46,7 +46,7 @@ def letter_filters(fn: Callable[..., None]) -> Callable[..., None]:
         click.option("--since", type=when_of, metavar="WHEN", help="Given up since then: 2h, or 2025-11-16T10:00."),
         click.option("--tenant", help="Of this tenant."),
         click.option("--type", "failure_type", type=types, help="With this type of failure."),
-        click.option("--task", default="", help="Of this task."),
+        click.option("--task", default="", help="Of this task; the last part of its name will do."),
         click.option("--group", default="", help="Of this group: its fingerprint, or the beginning of it."),
     ):
         wrapped = option(wrapped)
@@ -54,9 +54,11 @@ def letter_filters(fn: Callable[..., None]) -> Callable[..., None]:
 
 
 def resolved(app: App, filters: dict[str, Any]) -> Filters:
-    """The filters with the whole fingerprint of their group; Failed when there is no such group."""
+    """The filters with the whole fingerprint of their group and name of their task; Failed when there is none."""
     if filters.get("group"):
         filters = filters | {"group": full_group(app.dead_letters.groups(), filters["group"])}
+    if filters.get("task"):
+        filters = filters | {"task": full_task(app, filters["task"])}
     return cast("Filters", filters)
 
 

@@ -11,7 +11,7 @@ import click
 from holdfast.app import App
 from holdfast.ops.commands.lazy import FAILED
 from holdfast.ops.commands.output import echo_json, hint, print_table, say
-from holdfast.ops.commands.reading import cursor_option, full_id, gathered, limit_option, when_of
+from holdfast.ops.commands.reading import cursor_option, full_id, full_task, gathered, limit_option, when_of
 from holdfast.ops.commands.record import ROW, as_fields, print_record, row, store_now
 from holdfast.ops.commands.target import ViewGroup, on_store, show_first, store_options
 from holdfast.ports import Changed
@@ -37,7 +37,7 @@ def jobs(ctx: click.Context, /, **options: Any) -> None:
 @click.option(
     "--state", "states", multiple=True, type=click.Choice([one.value for one in JobState]), help="May be repeated."
 )
-@click.option("--task", default="", help="Of this task.")
+@click.option("--task", default="", help="Of this task; the last part of its name will do.")
 @click.option("--queue", default="", help="Of this queue.")
 @click.option("--tenant", help="Of this tenant.")
 @click.option("--user", default="", help="Of this user.")
@@ -65,6 +65,8 @@ def list_jobs(
     Example:
       holdfast jobs list --state dead_letter --task shop.charge --since 2h
     """  # noqa: D301 - click wants the backspace itself
+    if filters["task"]:
+        filters["task"] = full_task(app, filters["task"])
     page = gathered(
         lambda most, at: app.jobs.list(states=states, since=since, limit=most, cursor=at, **filters), limit, cursor
     )

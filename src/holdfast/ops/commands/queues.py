@@ -10,10 +10,18 @@ from msgspec.structs import asdict
 from holdfast.app import App
 from holdfast.ops.commands.output import echo_json, hint, print_table, say, state
 from holdfast.ops.commands.record import store_now
+from holdfast.ops.commands.tables import Column
 from holdfast.ops.commands.target import ViewGroup, on_store, show_first, store_options
 from holdfast.ops.text import ago
 
 _SHOWN: Final = ("queued", "running", "retrying", "waiting", "completed", "failed", "dead_letter", "cancelled")
+_FIRST_TO_GO: Final = {name: i for i, name in enumerate(("cancelled", "failed", "completed", "waiting", "retrying"))}
+_COLUMNS: Final = (
+    Column("queue"),
+    Column("paused", goes=8),
+    *(Column(name, is_number=True, goes=_FIRST_TO_GO.get(name, 7)) for name in _SHOWN),
+    Column("oldest due", goes=6),
+)
 
 
 @click.group(cls=ViewGroup)
@@ -58,7 +66,7 @@ def list_queues(app: App, as_json: bool) -> None:
         ]
         for view in views
     ]
-    print_table(("queue", "paused*", *(f"{name}#" for name in _SHOWN), "oldest due*"), rows)
+    print_table(_COLUMNS, rows)
 
 
 @queues.command("pause")

@@ -100,7 +100,27 @@ def full_group(groups: Sequence[Group], start: str) -> str:
     if start in fingerprints:
         return start
     found = [one for one in fingerprints if one.startswith(start) or one.partition(":")[2].startswith(start)]
-    return only_one(start, found, "group")
+    if found:
+        return only_one(start, found, "group")
+    there = f"there are: {_few(fingerprints)}" if fingerprints else "there are no dead letters"
+    raise Failed(f"there is no group {start}; {there}")
+
+
+def full_task(app: App, name: str) -> str:
+    """The task of this name, or whose name ends so, among those the store has jobs of and those the app has.
+
+    Failed when there is none, or more than one. In a store without any jobs every name will do.
+    """
+    stored = app.stats(0).by_task
+    known = {*stored, *app.tasks}
+    if not stored or name in known:
+        return name
+    ending = sorted(one for one in known if one.endswith(f".{name}"))
+    if len(ending) > 1:
+        raise Failed(f"{name!r} could be several tasks: {' or '.join(ending)}")
+    if not ending:
+        raise Failed(f"no task {name!r}; {near(name, known)}")
+    return ending[0]
 
 
 def only_one(start: str, found: Sequence[str], what: str) -> str:
@@ -109,8 +129,11 @@ def only_one(start: str, found: Sequence[str], what: str) -> str:
         return found[0]
     if not found:
         raise Failed(f"there is no {what} {start}")
-    names = ", ".join(found[:5]) + (" …" if len(found) > 5 else "")
-    raise Failed(f"{start} is the beginning of several: {names}")
+    raise Failed(f"{start} is the beginning of several: {_few(found)}")
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
 
 
 def near(name: str, names: Iterable[str], most: int = 5) -> str:

@@ -10,13 +10,15 @@ import click
 from msgspec.structs import asdict
 
 from holdfast.app import App
-from holdfast.ops.commands.output import Cell, state
+from holdfast.ops.commands.output import state
+from holdfast.ops.commands.tables import Cell, Column
 from holdfast.ops.redact import shown
 from holdfast.ops.text import ago, block, instant, length, plain, short
 from holdfast.ports import Exchange
-from holdfast.types import Attempt, JobRecord
+from holdfast.types import Attempt, JobRecord, JobState
 
 _NO_VALUES = 2**62  # newer than every version
+_COMPLETED = JobState.COMPLETED
 
 
 def store_now(app: App) -> float:
@@ -37,7 +39,8 @@ def as_fields(record: JobRecord, *, has_attempts: bool = False) -> dict[str, Any
 
 def row(record: JobRecord, now: float) -> list[Cell]:
     """A line of a list of jobs; `ROW` names the columns."""
-    why = f"{record.error_name}: {record.message}" if record.error_name else record.reason
+    is_failing = record.error_name and record.state is not _COMPLETED  # what has healed since is no reason
+    why = f"{record.error_name}: {record.message}" if is_failing else record.reason
     return [
         record.id,
         record.task,
@@ -49,7 +52,16 @@ def row(record: JobRecord, now: float) -> list[Cell]:
     ]
 
 
-ROW = ("id*", "task", "state*", "queue", "attempts#", "enqueued*", "why")
+ROW = (
+    Column("id", prefix=13),
+    Column("task"),
+    Column("state"),
+    Column("queue", goes=1),
+    Column("attempts", is_number=True, goes=2),
+    Column("enqueued", goes=3),
+    Column("why", least=16, goes=4),
+)
+"""The columns of a list of jobs."""
 
 
 def print_record(record: JobRecord, now: float) -> None:
@@ -82,7 +94,10 @@ def _facts(record: JobRecord, now: float) -> Iterator[tuple[str, str]]:
     yield "replays", str(record.replays) if record.replays else ""
     yield "worker", record.worker
     yield "trace", record.trace or ""
-    if record.failure_type is not None:
+    if record.failure_type is not None and record.state is _COMPLETED:
+        last = f"{record.failure_type.value}: {record.error_name}: {record.message}"
+        yield "last failure", f"{_when(record.last_failed_at, now)} {last}"
+    elif record.failure_type is not None:
         severity = f", {record.severity.value}" if record.severity else ""
         yield "failure", f"{record.failure_type.value}{severity}"
         yield "error", f"{record.error_name}: {record.message}"

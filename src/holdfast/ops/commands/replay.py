@@ -9,18 +9,31 @@ from typing import Any, Final
 import click
 
 from holdfast.app import App
+from holdfast.errors import Invalid
 from holdfast.ops.commands.filters import count_of, letter_filters, resolved
 from holdfast.ops.commands.lazy import FAILED, Failed, Unusable
 from holdfast.ops.commands.output import echo_json, hint, print_table, say, state
 from holdfast.ops.commands.reading import object_of, only_one
 from holdfast.ops.commands.record import as_fields, print_record, store_now
+from holdfast.ops.commands.tables import Column
 from holdfast.ops.commands.target import on_store
 from holdfast.ops.text import ago, many, short
+from holdfast.runtime.inbox import Filters
 from holdfast.runtime.replay import Replay, ReplayState
 from holdfast.runtime.replays import Preview
+from holdfast.types import JobRecord
 
 _LOOK_S: Final = 0.5
 _OVER: Final = (ReplayState.DONE, ReplayState.STOPPED)
+_COLUMNS: Final = (
+    Column("id", prefix=13),
+    Column("state"),
+    Column("sent", is_number=True),
+    Column("skipped", is_number=True, goes=1),
+    Column("canaries", goes=2),
+    Column("begun", goes=3),
+    Column("why", least=16, goes=4),
+)
 
 
 @click.command("replay")
@@ -28,7 +41,12 @@ _OVER: Final = (ReplayState.DONE, ReplayState.STOPPED)
 @click.option("--all", "is_all", is_flag=True, help="Every dead letter; needed where no filter is given.")
 @click.option("--canary", type=click.IntRange(min=0), default=0, help="So many first; the others once these completed.")
 @click.option("--rate", help="At most so many: 100/minute, 5/second, or a number a second. [as fast as it goes]")
-@click.option("--edit", type=object_of, metavar="JSON", help="A JSON merge patch for the arguments: null removes one.")
+@click.option(
+    "--edit",
+    type=object_of,
+    metavar="JSON",
+    help="A JSON merge patch for the arguments: null removes one; with --app checked.",
+)
 @click.option("--dry-run", is_flag=True, help="Only count, and show a few.")
 @click.option("--wait", "is_waiting", is_flag=True, help="Show how far it is, until it is done or has stopped.")
 @on_store
@@ -46,7 +64,8 @@ def start(
     """Send a group, or whatever the filters say, back to the queue.
 
     A replay is durable: the workers do it, whoever dies on the way, and each letter goes at most once. It stops by
-    itself when a canary fails with the cause it had. `dlq replays`, `pause`, `resume` and `stop` look after it.
+    itself when a canary fails with the cause it had, or is given up for another. `dlq replays`, `pause`, `resume` and
+    `stop` look after it.
 
     \b
     Example:
@@ -58,6 +77,8 @@ def start(
     which = resolved(app, filters)
     if not count_of(app, which):
         raise Failed("no dead letters match")
+    if edit is not None:
+        _refuse_unfit_edit(app, edit, which)
     found = app.dead_letters.replay(edit=edit, canary=canary, rate=_rate(rate), dry_run=dry_run, **which)
     if isinstance(found, Preview):
         _tell_preview(app, found, as_json)
@@ -103,7 +124,7 @@ def list_replays(app: App, as_json: bool) -> None:
         ]
         for one in replays
     ]
-    print_table(("id*", "state*", "sent#", "skipped#", "canaries*", "begun*", "why"), rows)
+    print_table(_COLUMNS, rows)
 
 
 @click.command("pause")
@@ -143,6 +164,25 @@ def stop(app: App, id: str, as_json: bool) -> None:  # noqa: A002
       holdfast dlq stop 01930b2c-7d1e-7a44-9c55-2f1f0a4c9d10
     """  # noqa: D301 - click wants the backspace itself
     _steer(app, id, app.dead_letters.stop_replay, ReplayState.STOPPED, as_json)
+
+
+def refuse_unfit(app: App, letter: JobRecord, payload: bytes) -> None:
+    """Where the app is known, arguments that its task cannot take are refused here and not by a worker."""
+    task = app.tasks.get(letter.task)
+    if task is None:
+        return
+    try:
+        task.spec.arguments.decode(payload)
+    except Invalid as error:
+        raise Unusable(f"dead letter {letter.id}: {error}") from error
+
+
+def _refuse_unfit_edit(app: App, edit: dict[str, Any], which: Filters) -> None:
+    """The same for an edit, by a sample: the newest letters."""
+    preview = app.dead_letters.replay(edit=edit, dry_run=True, **which)
+    if isinstance(preview, Preview):
+        for letter in preview.sample:
+            refuse_unfit(app, letter, letter.payload)
 
 
 COMMANDS: Final = (start, list_replays, pause, resume, stop)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -11,8 +11,18 @@ from holdfast.app import App
 from holdfast.ops.commands.lazy import Failed
 from holdfast.ops.commands.output import echo_json, hint, print_table, say, state
 from holdfast.ops.commands.reading import near
-from holdfast.ops.commands.target import ViewGroup, json_option, load_app, opened, target_or_default
+from holdfast.ops.commands.tables import Column
+from holdfast.ops.commands.target import ViewGroup, help_for, json_option, load_app, opened, target_or_default
 from holdfast.ops.text import ago, instant
+
+_COLUMNS: Final = (
+    Column("schedule"),
+    Column("task", goes=4),
+    Column("timing", goes=3),
+    Column("paused", goes=2),
+    Column("last", goes=1),
+    Column("next", least=20),
+)
 
 
 class ScheduleGroup(ViewGroup):
@@ -58,7 +68,7 @@ def list_schedules(ctx: click.Context, target: str | None, as_json: bool) -> Non
       holdfast schedules list shop:app
     """  # noqa: D301 - click wants the backspace itself
     name = target_or_default(target)
-    with opened(load_app(name)) as app:
+    with opened(load_app(name), help_=help_for(None, name)) as app:
         found = app.schedules.list()
         now = app.clock.now()
     if _is_json(ctx, as_json):
@@ -78,7 +88,7 @@ def list_schedules(ctx: click.Context, target: str | None, as_json: bool) -> Non
         ]
         for one in found
     ]
-    print_table(("schedule", "task", "timing*", "paused*", "last*", "next*"), rows)
+    print_table(_COLUMNS, rows)
 
 
 @schedules.command("pause")

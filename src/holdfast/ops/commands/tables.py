@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -128,7 +129,7 @@ def enough(ids: Sequence[str], least: int) -> int:
     """How many leading characters tell these ids from each other: at least so many, and no hyphen at the end."""
     different = sorted(set(ids))
     most = least
-    for before, after in zip(different, different[1:], strict=False):
+    for before, after in pairwise(different):
         alike = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), len(before))
         most = max(most, alike + 1)
     while any(one[most - 1 : most] == "-" for one in different):

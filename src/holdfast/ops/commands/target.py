@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import functools
 import os
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Concatenate, Final, ParamSpec
 
 import click
 
 from holdfast.app import App
 from holdfast.ops.commands.lazy import Failed, Unusable, line_of
+from holdfast.ops.commands.reading import near
 from holdfast.runtime.isolated import load
+from holdfast.runtime.place import place_of
 from holdfast.wiring import is_store, store_file
 
 P = ParamSpec("P")
 
 APP_VARIABLE: Final = "HOLDFAST_APP"
+URL_VARIABLE: Final = "HOLDFAST_URL"
 _URL_HELP: Final = "The store, such as sqlite:///shop.db. [--app, then $HOLDFAST_URL, then ./holdfast.db]"
 _APP_HELP: Final = "The app whose store it is: module:app, or file.py:app. [$HOLDFAST_APP]"
 _JSON_HELP: Final = "JSON instead of text."
@@ -29,14 +33,18 @@ json_option = click.option("--json", "as_json", is_flag=True, help=_JSON_HELP)
 
 def load_app(target: str) -> App:
     """The app that a target names; Failed says in one line why there is none."""
-    if not target.partition(":")[0]:
+    module = target.partition(":")[0]
+    if not module:
         raise Unusable(f"cannot load {target!r}: write module:app, or file.py:app")
+    if module.endswith(".py") and not Path(module).is_file():
+        raise Unusable(f"cannot load {target}: there is no file {module} in {Path.cwd()}")
     try:
         found = load(target)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise Unusable(f"cannot load {target}: {line_of(error)}{_place_of(error)}") from error
+        why = _apps_beside(error) or f"{line_of(error)}{place_of(error)}"
+        raise Unusable(f"cannot load {target}: {why}") from error
     if not isinstance(found, App):
         raise Unusable(f"cannot load {target}: it is a {type(found).__name__}, not a holdfast.App")
     return found
@@ -50,14 +58,13 @@ def target_or_default(target: str | None) -> str:
     return found
 
 
-def _place_of(error: BaseException) -> str:
-    """File and line of the user's code in which it happened."""
-    if isinstance(error, SyntaxError):
-        return ""  # its message has them
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    own = [frame for frame in frames if frame.filename not in {load.__code__.co_filename, __file__}]
-    own = [frame for frame in own if f"{os.sep}importlib{os.sep}" not in frame.filename]
-    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+def _apps_beside(error: BaseException) -> str:
+    """For a module without this name, in words: which apps it has instead; empty for any other error."""
+    if not isinstance(error, AttributeError) or not isinstance(error.obj, ModuleType) or place_of(error):
+        return ""
+    apps = [name for name, value in vars(error.obj).items() if isinstance(value, App)]
+    found = near(error.name or "", apps) if apps else "it has no App at all"
+    return f"{error.obj.__name__} has no {error.name!r}: {found}"
 
 
 def find_app(url: str | None, target: str | None) -> App:
@@ -67,12 +74,26 @@ def find_app(url: str | None, target: str | None) -> App:
     return load_app(target) if target else App()
 
 
+def help_for(url: str | None, target: str | None) -> str:
+    """What would help where these options lead to no store."""
+    if url:
+        return "check --url, or enqueue a job first"
+    if target:
+        return "enqueue a job first, or start a worker"
+    if os.environ.get(URL_VARIABLE):
+        return f"check {URL_VARIABLE}, or give --url or --app"
+    return "give --url or --app, or enqueue a job first"
+
+
 @contextmanager
-def opened(app: App, *, may_create: bool = False) -> Iterator[App]:
-    """The app with its store open, and closed in the end. A file that is missing is not made, unless that is wanted."""
+def opened(app: App, *, may_create: bool = False, help_: str = "enqueue a job first") -> Iterator[App]:
+    """The app with its store open, and closed in the end.
+
+    A file that is missing is not made, unless that is wanted; `help_` says what would help.
+    """
     path = store_file(app.url)
     if path is not None and not may_create and not path.exists():
-        raise Failed(f"there is no store at {path}: give --url or --app, or enqueue a job first")
+        raise Failed(f"there is no store at {path}: {help_}")
     if path is not None and not may_create and not is_store(path):
         raise Failed(f"there is no Holdfast store in {path}")
     if not app.store.capabilities.is_shared:
@@ -107,7 +128,8 @@ def _with_store(fn: Callable[..., None], *, may_create: bool) -> Callable[..., N
     @functools.wraps(fn)
     def command(*args: Any, url: str | None, target: str | None, as_json: bool, **rest: Any) -> None:
         given = _of_group()
-        with opened(find_app(url or given.get("url"), target or given.get("target")), may_create=may_create) as app:
+        url, target = url or given.get("url"), target or given.get("target")
+        with opened(find_app(url, target), may_create=may_create, help_=help_for(url, target)) as app:
             fn(app, *args, as_json=as_json or bool(given.get("as_json")), **rest)
 
     return store_options(command)
@@ -119,7 +141,10 @@ def _of_group() -> dict[str, Any]:
 
 
 class ViewGroup(click.Group):
-    """A group that shows something when it is called alone: its first command."""
+    """A group that shows something when it is called without a command: its first one, or its list.
+
+    Options of these count too: `holdfast dlq --group 1:6f02` is `dlq groups`, `holdfast dlq --limit 3` is `dlq list`.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"invoke_without_command": True, **kwargs})
@@ -127,6 +152,39 @@ class ViewGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names, in the order they are written in: looking first."""
         return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the command in where an option of it comes first."""
+        at = self._first_foreign_option(ctx, args)
+        if at is not None and (name := self._view_for(ctx, args[at:])) is not None:
+            args = [*args[:at], name, *args[at:]]
+        return super().parse_args(ctx, args)
+
+    def _first_foreign_option(self, ctx: click.Context, args: list[str]) -> int | None:
+        """Where the first option is that is not the group's own; None when a command or nothing comes before it."""
+        own = _options_of(self, ctx)
+        at = 0
+        while at < len(args) and args[at].startswith("-"):
+            option = own.get(args[at].partition("=")[0])
+            if option is None:
+                return at
+            has_value = not option.is_flag and "=" not in args[at]
+            at += 2 if has_value else 1
+        return None
+
+    def _view_for(self, ctx: click.Context, args: list[str]) -> str | None:
+        """The command that knows all of these options; without one, the first that knows the first of them."""
+        given = [arg.partition("=")[0] for arg in args if arg.startswith("--")]
+        views = [name for name in dict.fromkeys([next(iter(self.commands)), "list"]) if name in self.commands]
+        known = {name: _options_of(self.commands[name], ctx) for name in views}
+        whole = [name for name in views if all(option in known[name] for option in given)]
+        some = [name for name in views if given and given[0] in known[name]]
+        return next(iter(whole or some), None)
+
+
+def _options_of(command: click.Command, ctx: click.Context) -> dict[str, click.Option]:
+    options = (one for one in command.get_params(ctx) if isinstance(one, click.Option))
+    return {name: option for option in options for name in option.opts}
 
 
 def show_first(ctx: click.Context, /, **options: Any) -> None:

@@ -12,8 +12,9 @@ from msgspec import Struct
 from holdfast.app import App
 from holdfast.app.operators import QueueView
 from holdfast.app.stats import AppStats
-from holdfast.ops.commands.output import Cell, console, echo_json, state, table
+from holdfast.ops.commands.output import console, echo_json, state
 from holdfast.ops.commands.reading import length_of
+from holdfast.ops.commands.tables import Cell, Column, FittedTable
 from holdfast.ops.commands.target import on_store
 from holdfast.ops.text import ago, instant, plain, short
 from holdfast.ports import WorkerRecord
@@ -21,7 +22,7 @@ from holdfast.runtime.shared.by_hand import BreakerView
 from holdfast.types import BreakerMode, Group, JobState
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 _MINUTES: Final = 30
 _GROUPS: Final = 5
@@ -29,6 +30,31 @@ _GROUPS_EVERY_S: Final = 5.0
 _ROWS: Final = 12
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _CLOSED: Final = BreakerMode.CLOSED
+_INDENT: Final = 9
+_QUEUES: Final = (
+    Column("queue"),
+    Column("paused", goes=2),
+    Column("to do", is_number=True),
+    Column("running", is_number=True),
+    Column("dead", is_number=True),
+    Column("oldest due", goes=1),
+)
+_BREAKERS: Final = (Column("breaker"), Column("state"), Column("cause", least=16, goes=1))
+_WORKERS: Final = (
+    Column("worker", prefix=13),
+    Column("where", least=12, goes=3),
+    Column("running", is_number=True),
+    Column("queues", least=12, goes=2),
+    Column("started", goes=1),
+    Column("seen"),
+)
+_CAUSES: Final = (
+    Column("count", is_number=True),
+    Column("type", goes=2),
+    Column("error", least=20),
+    Column("last", goes=1),
+    Column("group", prefix=10),
+)
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -133,38 +159,55 @@ def drawn(one: Snapshot) -> RenderableType:
     from rich.text import Text  # noqa: PLC0415
 
     parts: list[RenderableType] = [
-        Text(f"{plain(one.store)}   {instant(one.now)}", style="dim"),
-        _numbers("jobs", [(state(name), n) for name, n in one.jobs.items()]),
-        _numbers("a minute", [(name, n) for name, n in one.minute.items()]),
+        Text(f"{instant(one.now)}   {plain(one.store)}", style="dim", no_wrap=True, overflow="ellipsis"),
+        _Numbers("jobs", [(state(name), n) for name, n in one.jobs.items()]),
+        _Numbers("minute", [(name, n) for name, n in one.minute.items()], note="(the last full one)"),
     ]
     if line := sparkline(one):
-        parts.append(Text(line, style="green"))
+        parts.append(Text(line, style="green", no_wrap=True, overflow="ellipsis"))
     if one.queues:
         rows = [_queue_row(view, one.now) for view in one.queues[:_ROWS]]
-        parts.append(table(("queue", "paused*", "to do#", "running#", "dead#", "oldest due*"), rows))
+        parts.append(FittedTable(_QUEUES, rows))
     if one.breakers:
         rows = [[view.key, state(view.mode.value), short(view.cause or "", 80)] for view in one.breakers[:_ROWS]]
-        parts.append(table(("breaker", "state*", "cause"), rows))
+        parts.append(FittedTable(_BREAKERS, rows))
     if one.workers:
         rows = [_worker_row(worker, one.now) for worker in one.workers[:_ROWS]]
-        parts.append(table(("worker*", "where", "running#", "queues", "started*", "seen*"), rows))
+        parts.append(FittedTable(_WORKERS, rows))
     else:
         parts.append(Text("no worker is running", style="yellow"))
     if one.groups:
         rows = [_group_row(group, one.now) for group in one.groups]
-        parts.append(table(("count#", "type*", "error", "last*", "group*"), rows))
+        parts.append(FittedTable(_CAUSES, rows))
     return Stack(*parts)
 
 
-def _numbers(title: str, pairs: Sequence[tuple[Cell, int]]) -> RenderableType:
-    from rich.text import Text  # noqa: PLC0415
+class _Numbers:
+    """Names with their numbers, on as many lines as they need; none of them is torn apart."""
 
-    line = Text(f"{title:<9}", style="bold")
-    for cell, n in pairs:
-        name, style = cell if isinstance(cell, tuple) else (cell, "")
-        line.append(f" {name} ", style="dim" if n == 0 else style)
-        line.append(f"{n:,} ", style="dim" if n == 0 else "bold")
-    return line
+    def __init__(self, title: str, pairs: Sequence[tuple[Cell, int]], note: str = "") -> None:
+        self._title = title
+        self._pairs = pairs
+        self._note = note
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """What rich calls to draw it."""
+        from rich.text import Text  # noqa: PLC0415
+
+        line = Text(f"{self._title:<{_INDENT}}", style="bold")
+        pieces = []
+        for cell, n in self._pairs:
+            name, style = cell if isinstance(cell, tuple) else (cell, "")
+            styles = ("dim", "dim") if n == 0 else (style, "bold")
+            pieces.append(Text.assemble((f" {name} ", styles[0]), (f"{n:,} ", styles[1])))
+        if self._note:
+            pieces.append(Text(f" {self._note}", style="dim"))
+        for piece in pieces:
+            if line.cell_len + piece.cell_len > options.max_width and line.cell_len > _INDENT:
+                yield line
+                line = Text(" " * _INDENT)
+            line.append_text(piece)
+        yield line
 
 
 def sparkline(one: Snapshot) -> str:
