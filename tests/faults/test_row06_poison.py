@@ -31,7 +31,7 @@ def test_poison_ends_in_the_dead_letters_and_its_neighbours_complete(arena: Aren
     runs = checker.runs_by_job(evidence.effects)
     deaths = {run.start.pid for call in poison for run in runs[call.job.id]}
     # Each death is a fault of its own making, for the neighbours that were hit by it.
-    last = {one.pid: one.at for one in evidence.effects}
+    last = {pid: max(one.at for one in evidence.effects if pid in {one.pid, one.parent}) for pid in deaths}
     faults = [checker.Fault("abort", pid, last[pid], last[pid]) for pid in deaths]
     evidence = replace(evidence, faults=faults, max_retries={"poison": POISON_RETRIES})
 

@@ -39,11 +39,12 @@ def test_every_command_has_help_and_every_leaf_an_example(command: Sequence[str]
     assert not command or f"Example:\n    holdfast {command[0]}" in done.stdout
 
 
-def test_a_wrong_command_or_option_is_told_in_one_line_and_exits_with_2() -> None:
+def test_a_wrong_command_or_option_is_told_below_the_usage_and_exits_with_2() -> None:
     for arguments in (["dmeo"], ["demo", "--jsno"]):
         done = run(*arguments)
         assert done.returncode == 2
-        assert "Error: No such" in done.stderr
+        assert done.stderr.startswith("Usage: holdfast ")
+        assert done.stderr.splitlines()[-1].startswith("Error: No such")
 
 
 def test_the_version_is_told() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from holdfast.clock import SystemClock
 
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 PATIENCE_S = 60.0
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 SHOP = """
 from pathlib import Path
@@ -56,9 +58,8 @@ class Shop:
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
             text=True,
-            **more,
+            **{"stderr": subprocess.PIPE} | more,
         )
 
     def run(self, *words: str, code: int = 0) -> tuple[str, str]:
@@ -191,6 +192,31 @@ def test_dev_says_what_it_watches_and_starts_again_when_a_file_changes(shop: Sho
         assert shop.json("jobs", "show", second)["result"] == "paid 5"
 
 
+@pytest.mark.parametrize(
+    ("broken", "line"),
+    [
+        ("import nothing_of_the_kind\n", "ModuleNotFoundError: No module named 'nothing_of_the_kind' ({shop}, line 1)"),
+        ("x = 1\nnothing\n", "NameError: name 'nothing' is not defined ({shop}, line 2)"),
+        ("x = (\n", "SyntaxError: '(' was never closed (shop.py, line 1)"),
+    ],
+)
+def test_dev_waits_after_a_broken_save_and_says_when_it_runs_again(shop: Shop, broken: str, line: str) -> None:
+    path = shop.folder / "shop.py"
+    log = shop.folder / "log"
+    with log.open("w") as errors, shop.start("dev", "shop:app", stderr=errors) as dev:
+        until(lambda: log.read_text().count("is running shop:app") == 1)
+        path.write_text(broken)
+        until(lambda: "could not start: waiting for the next change" in log.read_text())
+        assert f"holdfast worker: {line.format(shop=path)}\n" in log.read_text()
+        path.write_text(SHOP + "\n")
+        until(lambda: log.read_text().count("is running shop:app") == 2)
+        dev.send_signal(signal.SIGTERM)
+        dev.communicate(timeout=PATIENCE_S)
+    assert dev.returncode == 0
+    assert "started again" not in log.read_text()
+    assert log.read_text().count("could not start") == 1
+
+
 def test_a_replay_is_waited_for_until_it_is_done_or_has_stopped(shop: Shop) -> None:
     letters = [shop.enqueue("charge", {"order_id": i, "cents": 500}) for i in range(3)]
     with shop.worker():
@@ -232,6 +258,29 @@ def test_top_is_live_on_a_terminal(shop: Shop) -> None:
     assert code == 0
     assert seen.count("no worker is running") >= 2
     assert "\x1b[" in seen
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_tables_fit_the_terminal(shop: Shop, columns: int) -> None:
+    calls = "[charge.bind(n, cents=500) for n in range(9)]"
+    code = f"from shop import app, charge; charge.enqueue_many({calls}); app.run_until_idle()"
+    subprocess.run([sys.executable, "-c", code], cwd=shop.folder, env=shop.environment, check=True, capture_output=True)
+    shop.run("dlq", "replay", "--all")
+    shop.environment |= {"COLUMNS": str(columns)}
+    seen = {
+        words: _COLOUR.sub("", on_a_terminal(shop, *words.split())[1]).splitlines()
+        for words in ("jobs list", "dlq list", "dlq", "dlq replays", "top --count 1", "queues", "breakers")
+    }
+    for words, lines in seen.items():
+        assert max(map(len, lines)) <= columns, words
+    for words in ("jobs list", "dlq list"):
+        assert len(seen[words]) == 2 + 9
+        assert all(line.split()[1] == "shop.charge" for line in seen[words][2:])
+        assert all(line.rstrip().endswith("…") for line in seen[words][2:])
+    assert all(len(seen[words]) == 2 + 1 for words in ("dlq", "dlq replays", "queues"))
+    assert "shop.charge" in seen["dlq"][2]
+    first = seen["jobs list"][2].split()[0]
+    assert shop.json("jobs", "show", first)["id"].startswith(first)
 
 
 def test_colours_are_for_terminals_only(shop: Shop) -> None:

@@ -24,6 +24,8 @@ PREFIX: Final = "schedule:"
 """The keys of schedules in the store begin so."""
 _LONGEST_NAME: Final = 200
 _NEVER: Final = float("inf")
+_DEPLOY_S: Final = 172_800.0
+_MOST_TIMINGS: Final = 4
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
@@ -92,6 +94,23 @@ class Progress(Struct, frozen=True, kw_only=True):
     fired_at: float | None = None
     """The last tick that was fired."""
     is_paused: bool = False
+    others: Mapping[str, float] = {}
+    """How far it was with other timings, lately: while a deploy is under way old and new workers go on side by side."""
+
+    def under(self, timing: str) -> Progress:
+        """The same as workers with another timing see it; where that is new, or long ago, nothing changes."""
+        last = self.others.get(timing)
+        if timing == self.timing or last is None or abs(self.last - last) > _DEPLOY_S:
+            return self
+        return replace(self, timing=timing, last=last, others=self._others_but(timing))
+
+    def begun(self, timing: str, now: float) -> Progress:
+        """The same with a timing that starts now."""
+        return replace(self, timing=timing, last=now, others=self._others_but(timing))
+
+    def _others_but(self, timing: str) -> Mapping[str, float]:
+        latest = sorted({**self.others, self.timing: self.last}.items(), key=lambda item: item[1])[-_MOST_TIMINGS:]
+        return {text: last for text, last in latest if text != timing}
 
 
 class ScheduleStatus(Struct, frozen=True, kw_only=True):
@@ -211,7 +230,9 @@ class Schedules:
 
     def _progress(self, schedule: Schedule) -> Progress | None:
         value = self._values.get(schedule.key)
-        return None if value is None or value.data is None else msgspec.json.decode(value.data, type=Progress)
+        if value is None or value.data is None:
+            return None
+        return msgspec.json.decode(value.data, type=Progress).under(schedule.timing.text)
 
     def _change(self, schedule: Schedule, progress: Progress) -> ValueChange:
         value = self._values.get(schedule.key)
@@ -234,7 +255,7 @@ def _decide(schedule: Schedule, progress: Progress | None, wall_now: float) -> t
     if progress is None:
         return Progress(timing=timing.text, last=wall_now), None
     if progress.timing != timing.text:
-        return replace(progress, timing=timing.text, last=wall_now), None
+        return progress.begun(timing.text, wall_now), None
     found = None if progress.is_paused else due(timing, progress.last, wall_now, schedule.missed)
     if found is None:
         return None, None

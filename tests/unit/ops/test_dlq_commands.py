@@ -66,7 +66,37 @@ def test_letters_are_listed_by_filters(shop: Shop, letters: list[str], words: li
 def test_a_group_goes_by_the_beginning_of_its_fingerprint(shop: Shop, letters: list[str]) -> None:
     fingerprint = group_of(shop, "mail.send")
     assert [one["id"] for one in shop.json("dlq", "list", "--group", fingerprint[:7])["items"]] == letters[2:]
-    assert "there is no group 1:zz" in shop.cli("dlq", "list", "--group", "1:zz", code=1).stderr
+    groups = ", ".join(one["fingerprint"] for one in shop.json("dlq")["items"])
+    assert shop.cli("dlq", "list", "--group", "1:zz", code=1).stderr == (
+        f"Error: there is no group 1:zz; there are: {groups}\n"
+    )
+
+
+def test_without_dead_letters_there_is_no_group(shop: Shop) -> None:
+    shop.enqueue('{"order_id": 1}')
+    assert "there is no group 1:zz; there are no dead letters" in shop.cli("dlq", "--group", "1:zz", code=1).stderr
+
+
+def test_options_need_no_command(shop: Shop, letters: list[str]) -> None:
+    fingerprint = group_of(shop, "mail.send")
+    assert [one["fingerprint"] for one in shop.json("dlq", "--group", fingerprint)["items"]] == [fingerprint]
+    assert [one["id"] for one in shop.json("dlq", "--task", "charge", "--limit", "1")["items"]] == [letters[1]]
+    assert "No such option" in shop.cli("dlq", "--older-than", "0", "--yes", code=2).stderr
+    assert len(shop.json("dlq", "list")["items"]) == 3
+
+
+@pytest.mark.parametrize("words", [["groups"], ["list"], ["replay"], ["purge", "--older-than", "0"], ["export"]])
+def test_the_last_part_of_a_tasks_name_will_do_and_a_slip_is_told(
+    shop: Shop, letters: list[str], words: list[str]
+) -> None:
+    slip = shop.cli("dlq", *words, "--task", "chrge", code=1)
+    assert (slip.stdout, slip.stderr) == ("", "Error: no task 'chrge'; did you mean shop.charge?\n")
+    yes = ["--yes"] if words[0] in ("purge", "export") else []
+    done = shop.cli("dlq", *words, "--task", "charge", *yes)
+    assert done.stdout
+    assert "mail.send" not in done.stdout
+    left = {"replay": 3, "purge": 1}.get(words[0], 3)
+    assert len(shop.json("dlq", "list")["items"]) == left
 
 
 def test_pages_of_letters_are_led_to_by_a_cursor(shop: Shop, letters: list[str]) -> None:
@@ -171,7 +201,7 @@ def test_a_bad_line_is_named_and_nothing_is_imported(shop: Shop, letters: list[s
 
 def test_a_replay_needs_a_filter_or_all(shop: Shop, letters: list[str]) -> None:
     assert "Give --group or another filter, or --all" in shop.cli("dlq", "replay", code=2).stderr
-    assert "no dead letters match" in shop.cli("dlq", "replay", "--task", "nothing", code=1).stderr
+    assert "no dead letters match" in shop.cli("dlq", "replay", "--tenant", "nobody", code=1).stderr
     assert shop.json("dlq", "replay", "--all")["total"] == 3
 
 
@@ -183,6 +213,18 @@ def test_a_dry_run_counts_and_shows_the_edit_and_changes_nothing(shop: Shop, let
     assert told.startswith("2 dead letters would go back to the queue")
     assert "hunter2" not in told
     assert shop.json("dlq", "replays")["items"] == []
+
+
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+def test_an_edit_that_the_task_cannot_take_is_refused_where_the_app_is_known(
+    shop: Shop, letters: list[str], dry: list[str]
+) -> None:
+    words = ["dlq", "replay", "--task", "charge", "--edit", '{"cents": "five"}', *dry, "--app", "shop:app"]
+    line = f"Error: dead letter {letters[1]}: charge(): argument 'cents': expected int, got str 'five'\n"
+    assert shop.cli(*words, code=2).stderr == line
+    assert shop.json("dlq", "replays")["items"] == []
+    words[5] = '{"cents": 5}'
+    assert shop.json(*words)["total"] == 2
 
 
 def test_a_replay_is_durable_and_the_workers_do_it(shop: Shop, letters: list[str]) -> None:

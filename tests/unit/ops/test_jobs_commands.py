@@ -51,7 +51,10 @@ def test_arguments_come_from_standard_input(shop: Shop) -> None:
         (["shop:app", "charge", '{"order": 1}'], "charge() has no argument 'order'"),
         (["shop:app", "charge", "[1]"], "must be a JSON object"),
         (["shop:app", "charge", '{"order_id": 1}', "--priority", "9999999"], "priority=9999999: must be"),
-        (["shop:nothing", "charge"], "cannot load shop:nothing: AttributeError: module 'shop' has no attribute"),
+        (["shop:nothing", "charge"], "cannot load shop:nothing: shop has no 'nothing': there are: app"),
+        (["shop:ap", "charge"], "cannot load shop:ap: shop has no 'ap': did you mean app?"),
+        (["json:app", "charge"], "cannot load json:app: json has no 'app': it has no App at all"),
+        (["nofile.py:app", "charge"], "cannot load nofile.py:app: there is no file nofile.py in "),
         (["shop:not_an_app", "charge"], "cannot load shop:not_an_app: it is a int, not a holdfast.App"),
         (["nowhere:app", "charge"], "cannot load nowhere:app: ModuleNotFoundError: No module named 'nowhere'"),
         ([":app", "charge"], "cannot load ':app': write module:app"),
@@ -118,7 +121,65 @@ def test_jobs_are_listed_by_state_and_in_pages(shop: Shop) -> None:
     assert shop.cli("jobs", "list", "--state", "completed").stderr == "no jobs\n"
     shop.work()
     assert len(shop.json("jobs", "list", "--state", "completed", "--state", "failed")["items"]) == 3
-    assert shop.json("jobs", "list", "--since", "1h", "--task", "mail.send")["items"] == []
+    assert shop.json("jobs", "list", "--since", "1h", "--state", "queued")["items"] == []
+
+
+def test_options_of_the_list_need_no_command(shop: Shop) -> None:
+    ids = [shop.enqueue(f'{{"order_id": {i}}}') for i in range(3)]
+    assert [one["id"] for one in shop.json("jobs", "--limit", "1")["items"]] == ids[2:]
+    url = ["--url", "sqlite:///shop.db"]
+    assert shop.json("jobs", *url, "--state=completed")["items"] == []
+    assert len(shop.json("jobs", "--task", "charge", *url)["items"]) == 3
+    assert len(shop.json("jobs", *url)["items"]) == 3
+    assert "No such option" in shop.cli("jobs", "--limt", "3", code=2).stderr
+
+
+def test_the_last_part_of_a_tasks_name_will_do_and_a_slip_is_told(shop: Shop) -> None:
+    assert shop.cli("jobs", "list", "--url", "sqlite:///none.db", "--task", "x", code=1).stdout == ""
+    job = shop.enqueue('{"order_id": 1}')
+    for name in ("shop.charge", "charge"):
+        assert [one["id"] for one in shop.json("jobs", "list", "--task", name)["items"]] == [job]
+    slip = shop.cli("jobs", "list", "--task", "chrge", code=1)
+    assert slip.stderr == "Error: no task 'chrge'; did you mean shop.charge?\n"
+    assert "no task 'send'; there are: shop.charge" in shop.cli("jobs", "list", "--task", "send", code=1).stderr
+    assert shop.json("jobs", "list", "--task", "send", "--app", "shop:app")["items"] == []
+
+
+def test_a_name_that_several_tasks_end_with_is_refused(shop: Shop) -> None:
+    (shop.folder / "shop.py").write_text(
+        (shop.folder / "shop.py").read_text() + "@app.task(name='mail.charge')\ndef other(order_id: int): ...\n"
+    )
+    for name in ("shop.charge", "mail.charge"):
+        shop.enqueue('{"order_id": 1}', name)
+    assert (
+        "'charge' could be several tasks: mail.charge or shop.charge"
+        in shop.cli("jobs", "list", "--task", "charge", code=1).stderr
+    )
+
+
+def test_what_would_help_where_there_is_no_store_depends_on_how_it_was_named(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(*words: str) -> str:
+        return shop.cli("jobs", *words, code=1).stderr.partition("shop.db: ")[2]
+
+    assert told("--url", "sqlite:///shop.db") == "check --url, or enqueue a job first\n"
+    assert told("--app", "shop:app") == "enqueue a job first, or start a worker\n"
+    assert told() == "check HOLDFAST_URL, or give --url or --app\n"
+    monkeypatch.delenv("HOLDFAST_URL")
+    line = shop.cli("jobs", code=1).stderr
+    assert line.endswith("holdfast.db: give --url or --app, or enqueue a job first\n")
+
+
+def test_the_last_failure_of_a_job_that_has_completed_is_told_as_such(shop: Shop) -> None:
+    (letter,) = shop.dead_letters(500)
+    assert "declined" in shop.cli("jobs", "list").stdout
+    shop.cli("dlq", "retry", letter, "--payload", '{"order_id": 1, "cents": 5}')
+    shop.work()
+    assert "declined" not in shop.cli("jobs", "list").stdout
+    head = shop.cli("jobs", "show", letter).stdout.partition("payload")[0]
+    assert "\n  last failure " in head
+    assert "\n  error " not in head
 
 
 def test_a_job_that_has_ended_is_shown_with_its_result_and_attempts(shop: Shop) -> None:

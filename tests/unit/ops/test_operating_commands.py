@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from holdfast.clock import new_id
 from holdfast.ops.commands.top import Looker, Snapshot, drawn, sparkline
 from holdfast.ports import WorkerRecord
 
@@ -111,12 +112,31 @@ def test_workers_and_rates_are_drawn(shop: Shop) -> None:
     told = text_of(busy)
     assert "[red]box 7" in told
     assert "completed 1,234" in told
+    assert "(the last full one)" in told
     assert sparkline(busy).endswith("█▂  completed a minute, at most 8")
     assert sparkline(msgspec.structs.replace(seen, per_minute=[])) == ""
 
 
-def text_of(snapshot: Snapshot) -> str:
-    console = Console(width=200)
+@pytest.mark.parametrize("width", [80, 100])
+def test_top_wraps_no_line_and_tears_no_number_from_its_name(shop: Shop, width: int) -> None:
+    shop.dead_letters(*[500] * 3)
+    seen = Looker(shop.app).look()
+    shop.app.close()
+    many = dict.fromkeys(seen.jobs, 1234567)
+    worker = WorkerRecord(id=new_id(), lease_s=30.0, host="a-host-with-a-long-name.example", pid=7, queues=("a",) * 20)
+    told = text_of(
+        msgspec.structs.replace(seen, jobs=many, workers=[worker], store="/srv" * 50, minute=dict.fromkeys("ab", 5)),
+        width,
+    )
+    assert max(map(len, told.splitlines())) <= width
+    assert all(f"{name} 1,234,567" in told for name in many)
+    assert sum("permanent" in line for line in told.splitlines()) == 1
+    assert seen.groups[0].fingerprint[:10] in told
+    assert worker.id[:13] in told
+
+
+def text_of(snapshot: Snapshot, width: int = 200) -> str:
+    console = Console(width=width)
     with console.capture() as capture:
         console.print(drawn(snapshot))
     return capture.get()

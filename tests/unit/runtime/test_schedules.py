@@ -201,3 +201,22 @@ async def test_what_cannot_work_is_refused(store: MemoryStore) -> None:
         Schedules(store, [hourly(), hourly()])
     with pytest.raises(ConfigError, match="no such schedule; there are: report"):
         await Schedules(store, [hourly()]).pause("nope", NOON)
+
+
+async def test_while_a_deploy_changes_the_timing_no_tick_of_either_is_lost_or_fired_twice(store: MemoryStore) -> None:
+    old = Schedules(store, [hourly(timing="* * * * *")])
+    new = Schedules(store, [hourly(timing="*/2 * * * *")])
+    await old.fire(NOON)
+    for second in range(600, 4200, 5):
+        await old.fire(NOON + second)
+        await new.fire(NOON + second + 0.5)
+    fired = [tick for tick in await ticks_in(store) if tick > NOON + 600]
+    assert fired == [NOON + 60 * minute for minute in range(11, 70)]
+
+
+async def test_a_timing_that_comes_back_after_long_starts_anew(store: MemoryStore) -> None:
+    await Schedules(store, [hourly()]).fire(NOON)
+    await Schedules(store, [hourly(timing=1800)]).fire(NOON + 10)
+    for day in range(1, 5):
+        await Schedules(store, [hourly(timing=1800)]).fire(NOON + 10 + 86_400 * day)
+    assert await Schedules(store, [hourly()]).fire(NOON + 5 * 86_400) == []

@@ -21,7 +21,7 @@ _COLUMNS: Final = (
     Column("failures", is_number=True, goes=1),
     Column("trips", is_number=True, goes=2),
     Column("trials", goes=3),
-    Column("cause", least=16, goes=4),
+    Column("cause", least=12, goes=4),
 )
 
 

@@ -27,7 +27,7 @@ _LETTER_COLUMNS: Final = (
     Column("type", goes=2),
     Column("attempts", is_number=True, goes=1),
     Column("given up", goes=3),
-    Column("error", least=16, goes=4),
+    Column("error", least=12, goes=4),
 )
 
 

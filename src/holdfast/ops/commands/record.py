@@ -59,7 +59,7 @@ ROW = (
     Column("queue", goes=1),
     Column("attempts", is_number=True, goes=2),
     Column("enqueued", goes=3),
-    Column("why", least=16, goes=4),
+    Column("why", least=12, goes=4),
 )
 """The columns of a list of jobs."""
 

@@ -32,7 +32,7 @@ _COLUMNS: Final = (
     Column("skipped", is_number=True, goes=1),
     Column("canaries", goes=2),
     Column("begun", goes=3),
-    Column("why", least=16, goes=4),
+    Column("why", least=12, goes=4),
 )
 
 

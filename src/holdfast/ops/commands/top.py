@@ -39,7 +39,7 @@ _QUEUES: Final = (
     Column("dead", is_number=True),
     Column("oldest due", goes=1),
 )
-_BREAKERS: Final = (Column("breaker"), Column("state"), Column("cause", least=16, goes=1))
+_BREAKERS: Final = (Column("breaker"), Column("state"), Column("cause", least=12, goes=1))
 _WORKERS: Final = (
     Column("worker", prefix=13),
     Column("where", least=12, goes=3),

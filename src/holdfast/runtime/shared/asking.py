@@ -83,9 +83,11 @@ class Round(Struct):
     changes: list[ValueChange]
     answers: list[Go | Hold]
     asked: list[_Asked]
+    """Those that wait for the store's answer to the changes."""
+    granted: list[_Asked]
+    """Those that were granted already, and wait for the others: not for too long, or they are asked again."""
     lost: int = 0
     """How often somebody else was quicker, or the store too slow."""
-    sent_at: float = 0.0
     slack_s: float = 0.0
     """How far ahead starts are dated, so that a slow reply does not let them begin after their date."""
 
@@ -95,39 +97,48 @@ _UNASKED: Final = Hold(_CROWDED_S, "not answered yet")
 
 def begin(registry: Registry, requests: Sequence[Request], now: float) -> Round:
     """Ask for all of these; what needs no compare-and-set is answered at once."""
-    question = Round(requests, [], [_UNASKED] * len(requests), [])
+    question = Round(requests, [], [_UNASKED] * len(requests), [], [])
     _send(registry, question, range(len(requests)), now)
     return question
 
 
 def carry_on(registry: Registry, question: Round, changed: Sequence[bool], now: float) -> bool:
     """Take the store's answer; say whether every request has its own now."""
-    late_s = now - question.sent_at
+    landed = _landed(registry, question.changes, changed)
+    granted, again = [], []
+    holding = [(asked, asked.keys) for asked in question.granted]
+    holding += [(asked, asked.keys & landed) for asked in question.asked]
+    for asked, kept in holding:
+        if kept == asked.keys and not _is_late(registry, asked.go, now):
+            granted.append(asked)
+            question.answers[asked.index] = asked.go
+        else:
+            give_back(registry, asked.go, kept)
+            again.append(asked)
+    question.changes, question.asked, question.granted = [], [], granted
+    if again:
+        question.lost += 1
+        if question.lost < MOST_ROUNDS:
+            late_s = max((now - asked.go.at for asked in again if _is_late(registry, asked.go, now)), default=0.0)
+            question.slack_s = min(2.0 * late_s, _believed_s(registry, question.requests))
+            _send(registry, question, [asked.index for asked in again], now)
+        else:
+            for place, asked in enumerate(again):
+                delay_s = min(_CROWDED_MOST_S, _CROWDED_S * (1 + place))
+                question.answers[asked.index] = Hold(delay_s, "other workers were quicker each time, or the store slow")
+    return not question.changes
+
+
+def _landed(registry: Registry, changes: Sequence[ValueChange], changed: Sequence[bool]) -> set[str]:
+    """The keys of the changes that took effect; the notes that they carried are done with."""
     landed = set()
-    for change, is_done in zip(question.changes, changed, strict=True):
+    for change, is_done in zip(changes, changed, strict=True):
         guard = registry.find(change.key)
         if is_done and guard is not None and isinstance(change, GuardChange):
             landed.add(change.key)
             guard.landed(change.upto)
             registry.mark(guard)
-    again = []
-    for asked in question.asked:
-        if asked.keys <= landed and not _is_late(registry, asked.go, late_s, question.slack_s):
-            question.answers[asked.index] = asked.go
-        else:
-            give_back(registry, asked.go, asked.keys & landed)
-            again.append(asked.index)
-    question.changes, question.asked = [], []
-    if again:
-        question.lost += 1
-        question.slack_s = min(2.0 * max(0.0, late_s), _believed_s(registry, question.requests))
-        if question.lost < MOST_ROUNDS:
-            _send(registry, question, again, now)
-        else:
-            for place, index in enumerate(again):
-                delay_s = min(_CROWDED_MOST_S, _CROWDED_S * (1 + place))
-                question.answers[index] = Hold(delay_s, "other workers were quicker each time, or the store slow")
-    return not question.changes
+    return landed
 
 
 def give_back(registry: Registry, go: Go, keys: Iterable[str]) -> None:
@@ -145,7 +156,6 @@ def give_back(registry: Registry, go: Go, keys: Iterable[str]) -> None:
 
 
 def _send(registry: Registry, question: Round, indices: Iterable[int], now: float) -> None:
-    question.sent_at = now
     drafts = _Drafts(registry, now, question.slack_s)
     for index in indices:
         answer, keys = drafts.answer(question.requests[index])
@@ -237,9 +247,12 @@ def _believed_s(registry: Registry, requests: Sequence[Request]) -> float:
     return SKEW_S + min((registry.limit(gate).rate.time_window for gate in gates), default=0.0)
 
 
-def _is_late(registry: Registry, go: Go, late_s: float, slack_s: float) -> bool:
+def _is_late(registry: Registry, go: Go, now: float) -> bool:
     """Whether its starts would be forgotten too long before a whole window has passed since the run began."""
-    return late_s > slack_s and any(late_s > _LATE * registry.limit(gate).rate.time_window for gate in go.limits)
+    return any(
+        now - date > _LATE * registry.limit(gate).rate.time_window
+        for gate, date in zip(go.limits, go.dates, strict=True)
+    )
 
 
 def _refused(name: str, value: BreakerValue, rejection: Rejection) -> Hold:

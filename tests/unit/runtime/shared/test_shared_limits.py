@@ -67,7 +67,7 @@ def test_a_start_is_dated_at_the_ask_that_succeeded(limited: Fleet) -> None:
     assert slow.finish(question, limited.changed, limited.now)
     (go,) = question.answers
     assert isinstance(go, Go)
-    assert go.at == limited.now
+    assert (go.at, go.dates) == (limited.now, (limited.now,))
     limited.go(slow, ASK)
     assert limited.hold(slow, ASK).delay_s == 55.0
     limited.now += 55.0
