@@ -180,7 +180,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     location: str
     """Where it is, for people: an absolute path, or a URL without its password."""
     is_durable: bool
-    """Whether what it has said yes to survives the death of every process."""
+    """Whether what it has said yes to survives the death of every process, and of the machine: a power cut too."""
     is_shared: bool
     """Whether other processes can open it."""
     has_transactions: bool
@@ -195,6 +195,8 @@ class Enqueued(Struct, frozen=True):
     is_new: bool = True
     is_conflict: bool = False
     """The idempotency key is taken by a job with another payload: nothing was stored."""
+    state: JobState = JobState.QUEUED
+    """Where that job stands, when it was there already."""
 
 
 class Notes(Struct, frozen=True):

@@ -31,7 +31,8 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise ConfigError(f"url={url!r}: cannot be read: {error}; write one such as {_EXAMPLES}") from None
+        shown = f"…{url[url.rindex('@') :]}" if "@" in url else url  # a password may stand before it
+        raise ConfigError(f"url={shown!r}: cannot be read: {error}; write one such as {_EXAMPLES}") from None
     if parts.scheme == "memory":
         if url not in {"memory://", "memory:"}:
             raise ConfigError(f"url={url!r}: a memory store has no name; write memory://")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast.clock import SystemClock, chance
+from holdfast.clock import SystemClock, _Ids, chance, new_id
 from holdfast.testing import ManualClock, ScriptedRng
 
 pytestmark = pytest.mark.anyio
@@ -167,3 +170,57 @@ def test_scripted_chance_follows_its_script_and_begins_again() -> None:
     for numbers in ([], [1.0], [-0.1]):
         with pytest.raises(ValueError, match="give at least one"):
             ScriptedRng(numbers)
+
+
+# ---------------------------------------------------------------- ids
+
+SEEDED = """
+import random
+from holdfast.clock import new_id
+random.seed(42)
+print(*(new_id() for _ in range(5)))
+"""
+
+FORKED = """
+import os
+from holdfast.clock import new_id
+new_id()
+child = os.fork()
+os.write(1, (" ".join(new_id() for _ in range(5)) + "\\n").encode())
+if child:
+    os.waitpid(child, 0)
+"""
+
+
+def tails_of(code: str) -> list[str]:
+    """The parts of the ids that a program prints which do not come from the time."""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
+    return [one[-12:] for one in printed.split()]
+
+
+def test_two_programs_that_seed_their_chance_alike_make_ids_of_their_own() -> None:
+    tails = tails_of(SEEDED) + tails_of(SEEDED)
+    assert len(tails) == len(set(tails)) == 10
+
+
+def test_a_fork_does_not_make_its_parents_ids() -> None:
+    tails = tails_of(FORKED)
+    assert len(tails) == len(set(tails)) == 10
+
+
+def test_ids_rise_within_a_process_from_whatever_thread() -> None:
+    alone = [new_id() for _ in range(2_000)]
+    assert alone == sorted(set(alone))
+    assert {(len(one), one[14]) for one in alone} == {(36, "7")}
+    with ThreadPoolExecutor(4) as pool:
+        batches = list(pool.map(lambda _: [new_id() for _ in range(500)], range(8)))
+    assert all(batch == sorted(batch) and batch[0] > alone[-1] for batch in batches)
+    assert len({one for batch in batches for one in batch}) == 4_000
+
+
+def test_ids_rise_also_while_the_machines_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    instants = [5_000_000_000 - 1_000_000 * step for step in range(100)]
+    monkeypatch.setattr(time, "time_ns", lambda: instants.pop(0))
+    make = _Ids()
+    ids = [make() for _ in range(100)]
+    assert ids == sorted(set(ids))

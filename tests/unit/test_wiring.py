@@ -62,6 +62,11 @@ def test_a_sqlite_url_is_a_path_and_nothing_is_created_before_the_first_use(
         ("mysql://u:secret@host/db", "must be one such as sqlite"),
         ("shop.db", "must be one such as sqlite"),
         (7, "must be text"),
+        ("sqlite://[x/a.db", "cannot be read"),
+        ("http://[", "cannot be read"),
+        ("redis://:secret@[host", "cannot be read"),
+        ("sqlite:///a%00b.db", "names no file"),
+        ("sqlite:///a%0Ab.db", "names no file"),
     ],
 )
 def test_a_url_that_names_no_store_is_refused_without_its_password(url: Any, words: str) -> None:

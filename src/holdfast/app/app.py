@@ -447,7 +447,8 @@ class App:
         return f"<App {self.url} {len(self.specs)} tasks>"
 
 
-def _checked_calls(calls: Sequence[Call[R]]) -> Sequence[Call[R]]:
+def _checked_calls(calls: Sequence[Call[R]]) -> list[Call[R]]:
+    calls = list(calls)  # a generator would be used up by the look at it
     for call in calls:
         if not isinstance(call, Call):
             raise ConfigError(f"call={call!r}: must be a bound call, such as task.bind(…)")

@@ -97,6 +97,7 @@ class Child:
                 message = wire.decode_to_child(line)
                 if isinstance(message, wire.Start):
                     self._is_running = True
+                    self._send(wire.Heard())
                     self._starts.put(message)
                 else:
                     self._answers.put(message.is_held)

@@ -40,25 +40,35 @@ class Isolates:
         """Run one attempt to its end. WorkerDied when the process died of it, TimeLimitExceeded when it was killed."""
         async with self._places:
             on_start()  # it waits no longer: a slow start of the process is no reason to give it back
-            child = await self._child()
-            self._busy.add(child)
-            on_start()
-            is_well = False
-            try:
-                async with self._clock.timeout(timeout_s) as limit:
-                    ended = await child.run(wire.Start(delivery, module, self._limit_s), self._note)
-                is_well = True
-            except TimeoutError:
-                if limit.expired() and timeout_s is not None:
-                    raise TimeLimitExceeded(timeout_s) from None
-                raise
-            finally:
-                self._busy.discard(child)
-                if is_well:
-                    self._idle.append(child)
-                else:
-                    await child.kill()
-            return ended
+            start = wire.Start(delivery, module, self._limit_s)
+            while True:
+                child = await self._child()
+                on_start()
+                try:
+                    return await self._run_in(child, start, timeout_s)
+                except WorkerDied:
+                    if child.has_heard:
+                        raise
+                    # It had died before it was handed the job, which is not to blame: another one.
+
+    async def _run_in(self, child: _Child, start: wire.Start, timeout_s: float | None) -> wire.Ended:
+        self._busy.add(child)
+        is_well = False
+        try:
+            async with self._clock.timeout(timeout_s) as limit:
+                ended = await child.run(start, self._note)
+            is_well = True
+        except TimeoutError:
+            if limit.expired() and timeout_s is not None:
+                raise TimeLimitExceeded(timeout_s) from None
+            raise
+        finally:
+            self._busy.discard(child)
+            if is_well:
+                self._idle.append(child)
+            else:
+                await child.kill()
+        return ended
 
     async def _child(self) -> _Child:
         """A process that waits, if one does and is still there; its death while idle is nobody's failure."""
@@ -84,6 +94,8 @@ class _Child:
         self._process = process
         self._reader = reader
         self._writer = writer
+        self.has_heard = False
+        """Whether it has the job that it was sent last."""
 
     @classmethod
     async def start(cls, target: str, clock: Clock) -> _Child:
@@ -114,9 +126,12 @@ class _Child:
         return child
 
     async def run(self, start: wire.Start, note: Callable[[Note], Awaitable[bool]]) -> wire.Ended:
+        self.has_heard = False
         await self._send(start)
         while True:
             match await self._receive():
+                case wire.Heard():
+                    self.has_heard = True
                 case wire.Ended() as ended:
                     return ended
                 case wire.Ask(asked):

@@ -150,10 +150,19 @@ class Replays:
 
 
 async def _read_all(store: Store) -> tuple[dict[str, Value], float]:
-    """Every replay's value by key, and the store's clock."""
+    """The value of every replay that can be read, by key, and the store's clock."""
     answer = await store.exchange(Exchange(seen=0))
-    replays = {one.key: one for one in answer.values if one.key.startswith(PREFIX) and one.data is not None}
+    replays = {one.key: one for one in answer.values if one.key.startswith(PREFIX) and _is_readable(one)}
     return replays, answer.now
+
+
+def _is_readable(value: Value) -> bool:
+    """Whether there is a replay in it that this version knows: a newer Holdfast may have made it."""
+    try:
+        decode(value)
+    except msgspec.MsgspecError:
+        return False
+    return True
 
 
 def _found(value: Value | None, replay_id: str) -> Value:

@@ -30,7 +30,7 @@ from holdfast.policy.judge import (
     judge,
     judge_value,
 )
-from holdfast.ports import Clock, Delivery, Exchange, Note, Settlement, Store
+from holdfast.ports import Clock, Delivery, Exchange, Exchanged, Note, Settlement, Store
 from holdfast.runtime import wire
 from holdfast.runtime.context import JobContext
 from holdfast.runtime.counts import Counts
@@ -50,6 +50,7 @@ _COMPLETED: Final = Change.COMPLETE
 _FREE: Final = Go()
 """What a task without any guard runs under."""
 _START_WITHIN_S = 1.0
+_UNKNOWN = "unknown task"
 _UNKNOWN_STEP = "holdfast:unknown-task"
 _RESTOP_S = 1.0
 
@@ -66,7 +67,10 @@ class Room(Struct, frozen=True, kw_only=True):
 
 
 class Runner:
-    """Runs deliveries within its room. Used from one event loop; `on_settled` is told when settlements wait."""
+    """Runs deliveries within its room. Used from one event loop; `on_settled` is told when settlements wait.
+
+    `on_values` takes over what a store says of its shared values.
+    """
 
     def __init__(
         self,
@@ -81,6 +85,7 @@ class Runner:
         target: str,
         lease_s: float,
         on_settled: Callable[[], None],
+        on_values: Callable[[Exchanged], None],
         is_replaceable: bool,
     ) -> None:
         self._store = store
@@ -91,6 +96,7 @@ class Runner:
         self._rng = rng
         self._lease_s = lease_s
         self._on_settled = on_settled
+        self._on_values = on_values
         self._is_replaceable = is_replaceable
         self._loop = asyncio.get_running_loop()
         self._outside = copy_context()
@@ -125,6 +131,11 @@ class Runner:
         return self._offset_s + self._clock.monotonic()
 
     # ---- room
+
+    @property
+    def is_on_threads(self) -> bool:
+        """Whether a thread runs a job; from any thread."""
+        return bool(self._threads.running)
 
     @property
     def begun(self) -> int:
@@ -205,9 +216,13 @@ class Runner:
         question = guards.ask([request for _, _, request in asked], self.now())
         while question.changes:
             sent = list(question.changes)
-            reply = await self._store.exchange(Exchange(changes=sent, seen=guards.seen))
+            try:
+                reply = await self._store.exchange(Exchange(changes=sent, seen=guards.seen))
+            except BaseException:
+                guards.lost(sent)
+                raise
             self.set_now(reply.now)
-            guards.absorb(reply.values, reply.now)
+            self._on_values(reply)
             if guards.finish(question, reply.changed, reply.now):
                 break
         runs = []
@@ -239,17 +254,16 @@ class Runner:
         failure = classify(UnknownTask(f"no task named {delivery.task!r} is registered in this worker"))
         seen = int(delivery.notes.steps.get(_UNKNOWN_STEP, b"0")) if delivery.notes else 0
         verdict: Verdict = judge(UNKNOWN_TASK_RETRY, failure, seen, 0.0, self._rng)
-        if isinstance(verdict, RetryAt):
-            note = Note(id=delivery.id, token=delivery.token, step=(_UNKNOWN_STEP, b"%d" % (seen + 1)))
-            try:
-                if not await self._store.note(note):
-                    return  # it is somebody else's by now
-            except StoreError:
-                self.give_back([delivery])
-                return
-            verdict = Park(verdict.delay_s, "unknown task")
-        else:
-            verdict = Bury("unknown task")
+        verdict = Park(verdict.delay_s, _UNKNOWN) if isinstance(verdict, RetryAt) else Bury(_UNKNOWN)
+        waits = seen + 1 if isinstance(verdict, Park) else 0  # once it is replayed, it waits anew
+        try:
+            if not await self._store.note(
+                Note(id=delivery.id, token=delivery.token, step=(_UNKNOWN_STEP, b"%d" % waits))
+            ):
+                return  # it is somebody else's by now
+        except StoreError:
+            self.give_back([delivery])
+            return
         self._settle(delivery, None, verdict, None, failure=failure)
 
     def _begin(self, runs: list[Run]) -> None:

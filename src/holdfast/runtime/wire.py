@@ -30,6 +30,10 @@ class Ready(msgspec.Struct, tag="ready"):
     error: str = ""
 
 
+class Heard(msgspec.Struct, tag="heard"):
+    """The job has arrived; from here on the process's death is the job's own."""
+
+
 class Ask(msgspec.Struct, tag="note"):
     """Remember this."""
 
@@ -54,7 +58,7 @@ class Ended(msgspec.Struct, tag="ended"):
 
 
 ToChild = Start | Noted
-ToParent = Ready | Ask | Ended
+ToParent = Ready | Heard | Ask | Ended
 
 encode = msgspec.json.Encoder().encode
 

@@ -9,7 +9,8 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import IntEnum
 
 from msgspec import Struct
@@ -174,6 +175,7 @@ class Worker:
             target=self._target,
             lease_s=self._settings.lease_s,
             on_settled=self._wake.set,
+            on_values=self._absorb,
             is_replaceable=self._is_replaceable,
         )
         self._maintenance = Maintenance(
@@ -207,20 +209,34 @@ class Worker:
             raise
 
     async def _close(self) -> None:
-        if not self.runner.runs or self._is_lost:
-            self._heart.stop()  # otherwise it beats on: a thread that still runs a job keeps it
         if self._store_wait is not None:
             self._store_wait.cancel()
             await asyncio.gather(self._store_wait, return_exceptions=True)
         await self.runner.close()
+        if not await self._leave():
+            self._seeing_out = asyncio.create_task(self._see_out())
+        await self._hooks.stop()
+
+    async def _leave(self) -> bool:
+        """Say what is left to say and take leave; False while a thread still runs a job: then the heart beats on."""
+        is_last = not self.runner.runs or self._is_lost
+        if is_last:
+            self._heart.stop()
         if not self._is_lost:
             try:
                 await self._flush()
-                if not self.runner.runs:  # a thread that still runs a job keeps it until this process is gone
+                if is_last:
                     await self._store.heartbeat(WorkerRecord(id=self.id, lease_s=0.0))
             except HoldfastError as error:
                 _logger.warning("could not take leave of the store: %s", error)
-        await self._hooks.stop()
+        return is_last
+
+    async def _see_out(self) -> None:
+        """Threads keep their jobs beyond the end of `run`, until the last has ended and is settled."""
+        while self.runner.runs:
+            self._wake.clear()
+            await self._wake.wait()
+        await self._leave()
 
     def _describe(self) -> WorkerRecord:
         return WorkerRecord(
@@ -237,18 +253,20 @@ class Worker:
     # ---- the heart's thread
 
     def _on_beat(self, beat: Beat) -> None:
-        if beat.cancelled and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.runner.stop, beat.cancelled, "cancelled")
+        if self._loop.is_closed():
+            if not self.runner.is_on_threads:
+                self._heart.stop()  # the last thread has ended, and nobody is left to settle its job
+            return
+        if beat.cancelled:
+            self._tell(self.runner.stop, beat.cancelled, "cancelled")
         self._look_at_loop()
 
     def _look_at_loop(self) -> None:
         """Find out that a job blocks the event loop, so that no time limit can be kept on it."""
-        if self._loop.is_closed():
-            return
         if not self._ping.is_set():
             self._stalled_s = 0.0
             self._ping.set()
-            self._loop.call_soon_threadsafe(self._ping.clear)
+            self._tell(self._ping.clear)
             return
         self._stalled_s += self._settings.beat_s
         frame = sys._current_frames().get(self._loop_thread)
@@ -260,7 +278,11 @@ class Worker:
             os._exit(Exit.REPLACE)
 
     def _on_lost(self, why: str) -> None:
-        self._loop.call_soon_threadsafe(self._lose, why)
+        self._tell(self._lose, why)
+
+    def _tell(self, what: Callable[..., object], *args: object) -> None:
+        with suppress(RuntimeError):  # the loop is gone, and with it everybody who cared
+            self._loop.call_soon_threadsafe(what, *args)
 
     def _lose(self, why: str) -> None:
         _logger.error("worker %s stops its work: %s", self.id, why)
@@ -286,13 +308,8 @@ class Worker:
         try:
             reply = await self._exchange(wanted)
             await self.runner.start(reply.deliveries)
-        except StoreError as error:
-            _logger.error("the store does not answer as it should: %s", error)
-            await self._clock.asleep(_AGAIN_S)
-            return True
-        except Exception:
-            _logger.exception("an exchange failed in a way that nobody thought of; its settlements go one by one")
-            await self._settle_one_by_one()
+        except Exception as error:
+            await self._bear(error)
             return True
         self._next_due_s = reply.next_due_s
         return bool(reply.deliveries) or self._has_news()
@@ -346,6 +363,9 @@ class Worker:
 
     def _take_over(self, reply: Exchanged) -> None:
         self.runner.set_now(reply.now)
+        self._absorb(reply)
+
+    def _absorb(self, reply: Exchanged) -> None:
         for value in reply.values:
             if value.key.startswith(REPLAY):
                 self._replays[value.key] = value
@@ -372,12 +392,22 @@ class Worker:
         while self.runner.settlements or self.guards.is_urgent or self._unanswered is not None:
             try:
                 self.runner.give_back((await self._exchange(0)).deliveries)
-            except StoreError as error:
+            except Exception as error:
                 failures += 1
                 if failures == _FLUSHES:
                     raise
-                _logger.error("the store does not answer as it should: %s", error)
-                await self._clock.asleep(_AGAIN_S)
+                await self._bear(error)
+
+    async def _bear(self, error: Exception) -> None:
+        """An exchange failed: it is sent again after a while, unless it is one settlement that cannot be sent."""
+        if isinstance(error, StoreError):
+            _logger.error("the store does not answer as it should: %s", error)
+        else:
+            _logger.error(
+                "an exchange failed in a way that nobody thought of; its settlements go one by one", exc_info=error
+            )
+            await self._settle_one_by_one()
+        await self._clock.asleep(_AGAIN_S)
 
     async def _settle_one_by_one(self) -> None:
         """One settlement that cannot be written must not keep the others: it is buried instead."""
@@ -390,7 +420,6 @@ class Worker:
                     break
                 except StoreError:
                     self.runner.settlements = [*settlements[place:], *self.runner.settlements]
-                    await self._clock.asleep(_AGAIN_S)
                     return
                 except Exception:
                     _logger.exception("job %s cannot be settled as %s", attempt.id, attempt.change.value)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from holdfast.app import App
-from holdfast.errors import Invalid, NotFound, Transient
+from holdfast.app import App, Job
+from holdfast.errors import ConfigError, Invalid, NotFound, Transient
 from holdfast.policy.retry import RetryPolicy
 from holdfast.runtime.guards.breaker import CircuitBreaker
+from holdfast.runtime.replay import ReplayState
+from holdfast.runtime.replays import Preview
+from holdfast.testing import ManualClock
 from holdfast.types import BreakerMode, JobState
 
 NO_RETRY = RetryPolicy(max_retries=0)
@@ -203,3 +208,67 @@ def test_a_closed_app_can_be_used_again(app: App) -> None:
     app.run_until_idle()
     assert job.refresh().state is JobState.COMPLETED
     app.close()
+
+
+def test_every_method_that_blocks_has_a_twin_for_async_code(app: App) -> None:
+    def twin_of(name: str) -> str:
+        return "await_" if name == "wait" else f"a{name.rstrip('_')}"
+
+    desks = (app.dead_letters, app.jobs, app.breakers, app.queues, app.schedules)
+    verbs: dict[type, set[str]] = {type(desk): public_methods(type(desk)) for desk in desks}
+    verbs[App] = {"enqueue_many", "run_until_idle", "stats", "prune", "close"}
+    verbs[Job] = {"refresh", "wait", "cancel"}
+    missing = [
+        f"{owner.__name__}.{name}"
+        for owner, names in verbs.items()
+        for name in sorted(names)
+        if not hasattr(owner, twin_of(name)) and not is_twin(name, names)
+    ]
+    assert missing == []
+    assert len(verbs[type(app.dead_letters)]) > 20
+
+
+def public_methods(owner: type) -> set[str]:
+    return {name for name in vars(owner) if not name.startswith("_") and callable(getattr(owner, name))}
+
+
+def is_twin(name: str, names: set[str]) -> bool:
+    return name.startswith("a") and (name[1:] in names or f"{name[1:]}_" in names)
+
+
+async def test_a_replay_is_steered_from_async_code(app: App) -> None:
+    @app.task(retry=NO_RETRY, breaker=None)
+    async def work() -> None:
+        raise Transient("broken")
+
+    await app.aenqueue_many([work.bind() for _ in range(3)])
+    await app.arun_until_idle()
+    desk = app.dead_letters
+    preview = await desk.areplay(dry_run=True)
+    assert isinstance(preview, Preview)
+    assert (preview.total, await desk.areplays()) == (3, [])
+    replay: Any = await desk.areplay(rate=1)
+    assert (await desk.apause_replay(replay.id)).state is ReplayState.PAUSED
+    assert (await desk.aresume_replay(replay.id)).state is ReplayState.RUNNING
+    assert (await desk.astop_replay(replay.id)).state is ReplayState.STOPPED
+    assert [(one.id, one.state) for one in await desk.areplays()] == [(replay.id, ReplayState.STOPPED)]
+
+
+def test_pruning_deletes_all_whose_time_is_over_and_says_how_many(clock: ManualClock) -> None:
+    app = App("memory://", clock=clock, result_ttl=10.0)
+
+    @app.task(breaker=None)
+    async def work() -> None: ...
+
+    app.enqueue_many([work.bind() for _ in range(1_001)])
+    app.run_until_idle()
+    assert app.prune() == 0
+    clock.advance(11.0)
+    kept = work.enqueue()
+    assert app.prune() == 1_001
+    assert (app.prune(), kept.refresh().state) == (0, JobState.QUEUED)
+
+
+def test_a_state_that_does_not_exist_is_refused_with_those_that_do(app: App) -> None:
+    with pytest.raises(ConfigError, match=r"states='finished': must be one of .*completed"):
+        app.jobs.list(states=["finished"])

@@ -54,6 +54,23 @@ def test_a_job_that_was_given_up_says_why_instead_of_a_result(app: App) -> None:
         _ = job.wait(timeout=1).result
 
 
+def test_a_result_that_was_not_kept_is_none_whatever_the_annotation_says(app: App) -> None:
+    @app.task
+    def odd() -> int:
+        return object()  # type: ignore[return-value]
+
+    @app.task
+    async def nothing() -> dict[str, int]:
+        return None  # type: ignore[return-value]
+
+    jobs: list[Job[Any]] = [odd.enqueue(), nothing.enqueue()]
+    app.run_until_idle()
+    assert [job.wait(timeout=1).result for job in jobs] == [None, None]
+    assert "the result was not kept" in jobs[0].record.reason
+    ran = odd.run()
+    assert (ran.success, ran.value) == (True, None)
+
+
 def test_waiting_for_a_job_that_nobody_runs_ends_after_the_timeout(app: App) -> None:
     @app.task
     def never() -> None: ...
@@ -163,6 +180,37 @@ def test_a_second_job_with_the_same_key_is_the_first(app: App) -> None:
     with pytest.raises(IdempotencyConflict, match="'order-42' is taken by job") as caught:
         once.enqueue(43)
     assert (caught.value.key, caught.value.job_id) == ("order-42", first.id)
+
+
+@pytest.mark.parametrize("wrong", [(1, 2), {"order": 1}, None, "charge"])
+async def test_what_is_no_bound_call_is_refused_and_nothing_is_stored(app: App, wrong: Any) -> None:
+    @app.task
+    def charge(order: int) -> None: ...
+
+    untyped: Any = charge
+    for many in (app.enqueue_many, charge.enqueue_many):
+        with pytest.raises(ConfigError, match=r"call=.* must be a bound call"):
+            many([charge.bind(1), wrong])
+        with pytest.raises(ConfigError, match="must be a bound call"):
+            many([untyped])
+    for amany in (app.aenqueue_many, charge.aenqueue_many):
+        with pytest.raises(ConfigError, match="must be a bound call"):
+            await amany([charge.bind(1), wrong])
+    for call in (wrong, untyped, untyped.options(priority=1)):
+        with pytest.raises(ConfigError, match="must be a bound call"):
+            app.schedule(call, every=60)
+    assert (await app.astats()).jobs == {}
+    assert app.scheduled == {}
+
+
+async def test_many_may_come_from_a_generator(app: App) -> None:
+    @app.task
+    def charge(order: int) -> None: ...
+
+    calls: Any = (charge.bind(n) for n in range(3))
+    again: Any = (charge.bind(n) for n in range(2))
+    assert (len(app.enqueue_many(calls)), len(await app.aenqueue_many(again))) == (3, 2)
+    assert (await app.astats()).jobs == {"queued": 5}
 
 
 def test_many_are_enqueued_all_or_none(app: App) -> None:

@@ -74,9 +74,9 @@ def test_a_group_is_found_by_the_beginning_of_its_fingerprint() -> None:
     assert full_group(groups, "1:6f") == "1:6f"  # itself, though others begin so
     with pytest.raises(Failed, match="is the beginning of several: 1:6f02aa, 1:6f11bb"):
         full_group(groups, "1:")
-    with pytest.raises(Failed, match="there is no group 1:9; there are: 1:6f02aa, 1:6f11bb, 1:6f$"):
+    with pytest.raises(Failed, match=r"there is no group 1:9; there are: 1:6f02aa, 1:6f11bb, 1:6f$"):
         full_group(groups, "1:9")
-    with pytest.raises(Failed, match="there are: 1:a0, 1:a1, 1:a2, 1:a3, 1:a4 …$"):
+    with pytest.raises(Failed, match=r"there are: 1:a0, 1:a1, 1:a2, 1:a3, 1:a4 …$"):
         full_group([group(f"1:a{i}") for i in range(9)], "1:9")
 
 

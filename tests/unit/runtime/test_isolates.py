@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.app import App
@@ -17,6 +20,7 @@ from holdfast.clock import SystemClock, new_id, new_token
 from holdfast.errors import TimeLimitExceeded, WorkerDied
 from holdfast.ports import Claim, Delivery, Exchange, Note, Notes, WorkerRecord
 from holdfast.runtime.isolates import Isolates
+from holdfast.runtime.worker import WorkerSettings
 from holdfast.stores.memory import MemoryStore
 from holdfast.types import Change, FailureType, JobRecord, JobState
 
@@ -62,6 +66,10 @@ def end(how: str) -> object:
         return Snooze(7.0)
     if how == "discard":
         return Discard("sold out")
+    if how == "half a discard":
+        return Discard("sold \\ud800 out")
+    if how == "half an error":
+        raise Transient("name \\ud800 unknown")
     if how == "odd":
         return object()
     return how
@@ -97,8 +105,13 @@ def killer(worker: int) -> None:
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> App:
+    return imported(SHOP, tmp_path, monkeypatch)
+
+
+def imported(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> App:
+    """The app of a module with this text, which other processes can import too."""
     name = f"shop_{new_id()[-8:]}"
-    (tmp_path / f"{name}.py").write_text(SHOP)
+    (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     module = importlib.import_module(name)
     monkeypatch.setitem(sys.modules, name, module)
@@ -239,6 +252,39 @@ async def test_what_is_cancelled_while_its_process_starts_leaves_none_behind(lin
     await until(lambda: children() <= before)
 
 
+async def test_texts_that_no_store_can_hold_cross_the_line_and_harm_no_process(lines: Lines) -> None:
+    first = await lines.run("pid")
+    assert (await lines.run("end", b'{"how":"half a discard"}')).discard == "sold ? out"
+    failed = await lines.run("end", b'{"how":"half an error"}')
+    assert (failed.failure_type, failed.delay_s) == (FailureType.TRANSIENT, 3.0)
+    assert failed.texts["message"] == "name ? unknown"
+    assert "name ? unknown" in failed.texts["traceback"]
+    assert (await lines.run("pid")).result == first.result
+
+
+async def test_a_process_that_died_while_idle_is_not_blamed_on_the_next_job(lines: Lines) -> None:
+    first = await lines.run("pid")
+    os.kill(int(first.result), signal.SIGKILL)
+    await until(lambda: not is_there(first.result))
+    second = await lines.run("pid")
+    assert second.result not in (first.result, b"null")
+
+
+@pytest.mark.parametrize(
+    "hook", ["def start(): raise ZeroDivisionError('no pool')", "def start(): sys.exit('no pool')"]
+)
+async def test_a_startup_hook_that_fails_in_an_isolated_process_is_named_as_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: str
+) -> None:
+    app = imported(f"{SHOP}\nif 'isolated' in sys.argv[0]:\n    @app.on_startup\n    {hook}\n", tmp_path, monkeypatch)
+    job = await app.tasks["end"].aenqueue("fine")
+    await app.arun_until_idle()
+    record = await record_of(app, job.id)
+    assert record.state is JobState.DEAD_LETTER
+    assert ["a startup hook raised" in one.message for one in record.attempts] == [True, True]
+    assert all("no pool" in one.message for one in record.attempts)
+
+
 def is_there(pid: bytes) -> bool:
     return Path("/proc", pid.decode()).exists()
 
@@ -305,3 +351,58 @@ async def test_a_suspect_that_died_alone_is_retried_alone(shop: App) -> None:
     assert {one.error_name.rpartition(".")[2] for one in record.attempts} == {"WorkerDied"}
     assert [one.outcome for one in record.attempts] == [Change.RELEASE, Change.RETRY, Change.BURY]
     assert record.state is JobState.DEAD_LETTER
+
+
+async def test_half_characters_are_judged_as_what_they_are_and_harm_no_neighbour(shop: App) -> None:
+    end, innocent = shop.tasks["end"], shop.tasks["innocent"]
+    jobs = [await end.aenqueue("half a discard"), await end.aenqueue("half an error"), await innocent.aenqueue()]
+    await shop.arun_until_idle()
+    discarded, failed, fine = [await record_of(shop, job.id) for job in jobs]
+    assert (discarded.state, discarded.reason) == (JobState.CANCELLED, "sold ? out")
+    assert (failed.state, failed.reason) == (JobState.DEAD_LETTER, "retries used up")
+    assert [(one.failure_type, one.message) for one in failed.attempts] == [
+        (FailureType.TRANSIENT, "name ? unknown")
+    ] * 2
+    assert fine.state is JobState.COMPLETED
+
+
+# ---------------------------------------------------------------- a worker process
+
+BOX = """
+import os
+from pathlib import Path
+from holdfast import App
+
+class Box:
+    app = App("memory://")
+
+@Box.app.task(isolate="process")
+def who() -> None:
+    Path("who.part").write_text(f"{os.getpid()} {os.getppid()}")
+    os.rename("who.part", "who")
+
+@Box.app.on_startup
+async def start() -> None:
+    if not Path("begun").exists():
+        Path("begun").touch()
+        await who.aenqueue()
+"""
+
+
+def test_an_app_inside_something_else_isolates_too(tmp_path: Path) -> None:
+    (tmp_path / "boxed.py").write_text(BOX)
+    settings = msgspec.json.encode(WorkerSettings()).decode()
+    command = [sys.executable, "-m", "holdfast.runtime.process", "boxed:Box.app", settings]
+    with (tmp_path / "errors").open("wb") as errors:
+        worker = subprocess.Popen(command, cwd=tmp_path, stderr=errors)
+    try:
+        deadline_s = SystemClock().monotonic() + 30.0
+        while not (tmp_path / "who").exists():
+            assert worker.poll() is None, (tmp_path / "errors").read_text()
+            assert SystemClock().monotonic() < deadline_s, (tmp_path / "errors").read_text()
+            SystemClock().sleep(0.01)
+    finally:
+        worker.terminate()
+        code = worker.wait(15)
+    pid, parent = (int(one) for one in (tmp_path / "who").read_text().split())
+    assert (pid != worker.pid, parent, code) == (True, worker.pid, 0)

@@ -11,29 +11,41 @@ import pytest
 from holdfast.app import App
 from holdfast.clock import SystemClock, new_token
 from holdfast.errors import StoreError
-from holdfast.ports import Claim, Delivery, Exchange, WorkerRecord
+from holdfast.ports import Claim, Delivery, Exchange, Query, Value, WorkerRecord
 from holdfast.runtime.maintenance import Maintenance
+from holdfast.runtime.replay import PREFIX, ReplayState
+from holdfast.runtime.replays import Replays
 from holdfast.runtime.runner import Room, Runner
 from holdfast.runtime.schedules import Schedules
 from holdfast.runtime.worker import shared_guards
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
-from holdfast.types import Change
+from holdfast.types import Change, JobState
 
 
 class LameStore(MemoryStore):
-    """Fails to reclaim as long as it is told to, and counts."""
+    """Fails to reclaim, or loses the answer, as long as it is told to, and counts."""
 
     fails = 0
+    losses = 0
     reclaims = 0
     prunes = 0
 
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.tokens: list[bytes] = []
+
     async def reclaim(self, worker: str, token: bytes, limit: int) -> list[Delivery]:
         self.reclaims += 1
+        self.tokens.append(token)
         if self.fails:
             self.fails -= 1
             raise StoreError("not now")
-        return await super().reclaim(worker, token, limit)
+        answer = await super().reclaim(worker, token, limit)
+        if self.losses:
+            self.losses -= 1
+            raise StoreError("the answer was lost")
+        return answer
 
     async def prune(self, limit: int) -> int:
         self.prunes += 1
@@ -48,6 +60,7 @@ class Upkeep:
         self.app = App("memory://", clock=clock)
         self.store = LameStore(clock)
         self.app._store = self.store
+        self.values: dict[str, Value] = {}
         self.woken = 0
 
         @self.app.task(name="t")
@@ -67,6 +80,7 @@ class Upkeep:
             target="",
             lease_s=30.0,
             on_settled=lambda: None,
+            on_values=lambda reply: None,
             is_replaceable=False,
         )
         self.maintenance = Maintenance(
@@ -74,7 +88,7 @@ class Upkeep:
             self.runner,
             Schedules(self.store, self.app.scheduled.values()),
             worker="me",
-            values={},
+            values=self.values,
             every_s=1.0,
             clock=self.clock,
             on_work=self._wake,
@@ -161,3 +175,44 @@ async def test_an_error_nobody_thought_of_does_not_end_the_upkeep(upkeep: Upkeep
     assert not running.done()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_what_a_lost_answer_to_a_reclaim_brought_is_asked_for_again(upkeep: Upkeep) -> None:
+    job = await upkeep.task.aenqueue()
+    await upkeep.claim("dead")
+    await upkeep.store.heartbeat(WorkerRecord(id="me", lease_s=1000.0))
+    upkeep.clock.advance(31.0)
+    upkeep.store.losses = 2
+    for _ in range(2):
+        with pytest.raises(StoreError, match="was lost"):
+            await upkeep.maintenance.once()
+    await upkeep.maintenance.once()
+    await upkeep.maintenance.once()
+    first, second, third, fourth = upkeep.store.tokens
+    assert first == second == third != fourth
+    assert [(one.id, one.change) for one in upkeep.runner.settlements] == [(job.id, Change.RELEASE)]
+    await upkeep.store.exchange(Exchange(settlements=upkeep.runner.settlements))
+    assert (await job.arefresh()).state is JobState.QUEUED
+
+
+async def test_a_part_that_fails_does_not_keep_the_others_from_their_work(upkeep: Upkeep) -> None:
+    async def fire(wall_now: float) -> list[str]:
+        raise ZeroDivisionError
+
+    upkeep.maintenance._schedules.fire = fire  # type: ignore[method-assign]
+    upkeep.clock.advance(61.0)
+    await upkeep.maintenance.once()
+    assert upkeep.store.prunes == 1
+
+
+async def test_a_replay_that_cannot_be_read_stops_neither_the_others_nor_the_pruning(upkeep: Upkeep) -> None:
+    replay = await Replays(upkeep.store).start(Query())
+    upkeep.values |= {
+        f"{PREFIX}newer": Value(f"{PREFIX}newer", 1, b'{"id":"newer","query":{},"created_at":1,"state":"draining"}'),
+        f"{PREFIX}torn": Value(f"{PREFIX}torn", 2, b'{"id":'),
+    }
+    upkeep.values |= {one.key: one for one in (await upkeep.store.exchange(Exchange())).values}
+    upkeep.clock.advance(61.0)
+    await upkeep.maintenance.once()
+    assert (await Replays(upkeep.store).show(replay.id)).state is ReplayState.DONE
+    assert upkeep.store.prunes == 1

@@ -9,7 +9,18 @@ import pytest
 
 from holdfast.clock import new_id, new_token
 from holdfast.errors import ConfigError, NotFound, StoreError
-from holdfast.ports import Changed, Claim, Exchange, Exchanged, Operation, Query, Settlement, Value, WorkerRecord
+from holdfast.ports import (
+    Changed,
+    Claim,
+    Exchange,
+    Exchanged,
+    Operation,
+    Query,
+    Settlement,
+    Value,
+    ValueChange,
+    WorkerRecord,
+)
 from holdfast.runtime import replay as driver
 from holdfast.runtime.replay import HOLD_S, Replay, ReplayState, decode, key_of, step
 from holdfast.runtime.replays import Preview, Replays
@@ -479,6 +490,33 @@ async def test_drive_steps_only_replays(bench: Bench, replays: Replays) -> None:
     values = [Value("breaker:x", 1, b"not a replay"), Value(key_of("gone"), 2, None), await bench.value(started)]
     await driver.drive(bench.store, values, "w", bench.clock.now())
     assert (await replays.show(started.id)).sent == 3
+
+
+UNREADABLE = [b'{"id":"x","query":{},"created_at":1,"state":"draining"}', b'{"id":', b"[]"]
+
+
+@pytest.mark.parametrize("data", UNREADABLE)
+async def test_a_replay_that_cannot_be_read_is_passed_over(bench: Bench, replays: Replays, data: bytes) -> None:
+    await bench.dead(3)
+    started = await replays.start(ALL)
+    unreadable = Value(key_of("x"), 1, data)
+    await driver.drive(bench.store, [unreadable, await bench.value(started)], "w", bench.clock.now())
+    ended = await replays.show(started.id)
+    assert (ended.state, ended.sent) == (ReplayState.DONE, 3)
+
+
+@pytest.mark.parametrize("data", UNREADABLE)
+async def test_a_replay_that_cannot_be_read_keeps_nobody_from_theirs(
+    bench: Bench, replays: Replays, data: bytes
+) -> None:
+    await bench.store.exchange(Exchange(changes=[ValueChange(key_of("x"), 0, data)]))
+    await bench.dead(3)
+    started = await replays.start(ALL)
+    assert [one.id for one in await replays.list()] == [started.id]
+    assert (await replays.pause(started.id)).state is ReplayState.PAUSED
+    assert (await replays.show(started.id)).state is ReplayState.PAUSED
+    with pytest.raises(NotFound):
+        await replays.show("x")
 
 
 async def test_what_cannot_work_is_refused(bench: Bench, replays: Replays) -> None:

@@ -20,7 +20,7 @@ from holdfast.runtime.guards.breaker import CircuitBreaker
 from holdfast.runtime.runner import Room, Runner
 from holdfast.runtime.worker import shared_guards
 from holdfast.testing import ManualClock
-from holdfast.types import BreakerMode, Change, Discard, FailureType, NewJob, Snooze
+from holdfast.types import BreakerMode, Change, Discard, FailureType, JobState, NewJob, Snooze
 
 RETRY = RetryPolicy(max_retries=3, initial_delay=2.0, multiplier=2.0, jitter=False)
 WORKER = "a worker"
@@ -33,10 +33,12 @@ class Harness:
     def __init__(self, app: App, room: Room | None = None, *, is_replaceable: bool = False) -> None:
         self.app = app
         self.news = asyncio.Event()
+        guards = shared_guards(app.specs)
         self.runner = Runner(
             store=app.store,
             specs=app.specs,
-            guards=shared_guards(app.specs),
+            guards=guards,
+            on_values=lambda reply: None if guards.absorb(reply.values, reply.now) else None,
             worker=WORKER,
             room=room or Room(),
             clock=app.clock,
@@ -236,6 +238,51 @@ async def test_jobs_without_a_task_wait_for_a_while_at_no_cost_and_are_then_buri
         await app.store.heartbeat(WorkerRecord(id=WORKER, lease_s=30.0))
     assert verdicts == [(Change.PARK, "unknown task", True)] * 6 + [(Change.BURY, "unknown task", False)]
     await harness.close()
+
+
+async def test_waiting_for_a_task_costs_none_of_its_own_attempts(app: App) -> None:
+    ran = []
+
+    @app.task(name="mine", retry=RetryPolicy(max_retries=2, initial_delay=1.0, jitter=False))
+    async def mine() -> None:
+        ran.append(1)
+        raise ConnectionError("down")
+
+    old = App("memory://")  # the code before the deploy
+    old._store = app.store
+    job = await mine.aenqueue()
+    await waited_in_vain(old, 4)
+    await app.arun_until_idle()
+    record = (await job.arefresh()).record
+    assert (record.state, record.reason, len(ran)) == (JobState.DEAD_LETTER, "retries used up", 3)
+    own = [one for one in record.attempts if one.error_name != "holdfast.errors.UnknownTask"]
+    assert [(one.number, one.outcome) for one in own] == [(1, Change.RETRY), (2, Change.RETRY), (3, Change.BURY)]
+    assert len(record.attempts) == 3 + 4
+
+
+async def test_a_letter_of_an_unknown_task_waits_again_once_it_is_replayed(app: App) -> None:
+    lost = NewJob(id=new_id(), task="gone", payload=b"{}")
+    await app.store.enqueue([lost])
+    assert await waited_in_vain(app, 7) == [Change.PARK] * 6 + [Change.BURY]
+    assert (await app.dead_letters.aretry(lost.id)).is_done
+    assert await waited_in_vain(app, 7) == [Change.PARK] * 6 + [Change.BURY]
+
+
+async def waited_in_vain(app: App, times: int) -> list[Change]:
+    """A worker without the task claims the job so often."""
+    harness = Harness(app)
+    changes = []
+    for _ in range(times):
+        await harness.start()
+        (one,) = harness.runner.settlements
+        changes.append(one.change)
+        assert (await app.store.exchange(Exchange(settlements=[one]))).settled == [True]
+        harness.runner.settlements.clear()
+        app.store.clock_offset_s += 200.0  # type: ignore[attr-defined]
+        await app.store.heartbeat(WorkerRecord(id=WORKER, lease_s=30.0))
+    await harness.close()
+    await app.store.heartbeat(WorkerRecord(id=WORKER, lease_s=1e6))
+    return changes
 
 
 async def test_no_dead_letters_where_they_are_switched_off(app: App) -> None:

@@ -14,13 +14,17 @@ import pytest
 from holdfast.clock import SystemClock
 
 DRIVER = """
-import sys
+import logging, os, sys
 from pathlib import Path
 from holdfast.clock import SystemClock
+from holdfast.runtime import supervisor as module
 from holdfast.runtime.runner import Room
 from holdfast.runtime.supervisor import Supervisor
 from holdfast.runtime.worker import WorkerSettings
 
+logging.basicConfig(level="INFO")
+if "LIVED_S" in os.environ:
+    module._LIVED_S = float(os.environ["LIVED_S"])
 count, grace_s, watch = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
 settings = WorkerSettings(grace_s=grace_s, room=Room(threads=2), queues=("default",))
 supervisor = Supervisor("shop:app", settings, count, SystemClock(), watch=Path(watch[0]) if watch else None)
@@ -184,6 +188,25 @@ def test_an_app_that_cannot_be_loaded_ends_the_supervisor_with_words(supervised:
     assert "holdfast worker: " in supervised.errors
 
 
+def test_a_process_that_cannot_start_later_on_does_not_stop_the_others(
+    supervised: Supervised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIVED_S", "0.1")  # less than any start takes
+    supervised.start(2)
+    supervised.until(lambda: len(supervised.started()) == 2)
+    first, second = supervised.started()
+    (supervised.folder / "shop.py").write_text("import nothing_of_the_kind")
+    os.kill(first, signal.SIGKILL)
+    supervised.until(lambda: "ended with 2 and is started again" in supervised.errors)
+    assert supervised.process is not None
+    assert (supervised.process.poll(), is_alive(second)) == (None, True)
+    supervised.write()  # the deploy is complete
+    supervised.until(lambda: len(supervised.started()) == 3)
+    supervised.send()
+    assert supervised.wait() == 0
+    assert len(supervised.lines("stopped")) == 2
+
+
 def test_an_error_of_the_store_at_work_is_no_reason_to_give_up(supervised: Supervised) -> None:
     supervised.write("if is_first: raise StoreError('no connection')")
     supervised.start(1)
@@ -204,3 +227,18 @@ def test_a_change_of_a_file_restarts_the_processes(supervised: Supervised) -> No
     supervised.until(lambda: len(supervised.started()) == 3)
     supervised.send()
     assert supervised.wait() == 0
+
+
+def test_a_second_signal_during_a_reload_ends_everything_at_once(supervised: Supervised) -> None:
+    supervised.write("await stuck.aenqueue()")
+    supervised.start(1, grace_s=60.0, watch=True)
+    supervised.until(lambda: bool(supervised.lines("stuck")))
+    supervised.write("await stuck.aenqueue(); note('changed')")
+    supervised.until(lambda: "files changed" in supervised.errors)
+    supervised.send()
+    SystemClock().sleep(0.3)  # two signals at once are one to the kernel
+    assert supervised.process is not None
+    assert supervised.process.poll() is None
+    supervised.send()
+    assert supervised.wait() > 128
+    assert (supervised.lines("changed"), supervised.lines("stopped")) == ([], [])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from holdfast.runtime.runner import Room
 from holdfast.runtime.worker import Exit, Worker, WorkerSettings
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
-from holdfast.types import BreakerMode, Change, JobRecord, JobState
+from holdfast.types import BreakerMode, Change, Discard, JobRecord, JobState
 
 NO_RETRY = RetryPolicy(max_retries=0)
 QUICK = WorkerSettings(lease_s=30.0, heartbeat_s=0.02, sweep_s=0.02, grace_s=2.0)
@@ -264,6 +266,52 @@ async def test_a_breaker_opens_over_jobs_and_parks_them_at_no_cost(app: App) -> 
     assert (await app.astats()).breakers == {"b": BreakerMode.CLOSED}
 
 
+async def test_threads_begin_no_more_than_the_threshold_and_what_is_in_flight_before_the_breaker_holds_the_rest(
+    app: App,
+) -> None:
+    threads, threshold = 8, 5
+    ran, pause = [], threading.Event()
+
+    @app.task(retry=NO_RETRY, breaker=CircuitBreaker("b", failure_threshold=threshold, recovery_timeout=3600.0))
+    def call(n: int) -> None:
+        ran.append(n)
+        pause.wait(0.001 * (n % 3))
+        raise Transient("down")
+
+    await app.aenqueue_many([call.bind(n) for n in range(300)])
+    async with working(app, WorkerSettings(heartbeat_s=1.0, sweep_s=1.0, room=Room(threads=threads))):
+        async with asyncio.timeout(10):
+            while (stats := await app.astats()).breakers != {"b": BreakerMode.OPEN} or "running" in stats.jobs:
+                await SystemClock().asleep(0.001)
+    assert threshold <= len(ran) <= threshold + threads
+    assert (await app.astats()).jobs["dead_letter"] == len(ran)
+
+
+async def test_a_breaker_that_was_open_before_the_worker_came_is_no_news(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task(breaker="b")
+    async def call() -> None: ...
+
+    caplog.set_level(logging.INFO, "holdfast.worker")
+    await app.breakers.aforce_open("b")
+    async with working(app):
+        await until(lambda: bool(told_of_circuits(caplog)))
+        await app.breakers.areset("b")
+        await until(lambda: len(told_of_circuits(caplog)) == 2)
+        await app.breakers.aforce_open("b")
+        await until(lambda: len(told_of_circuits(caplog)) == 3)
+    assert told_of_circuits(caplog) == [
+        (logging.INFO, "circuit b is forced_open already"),
+        (logging.INFO, "circuit b: forced_open -> closed"),
+        (logging.WARNING, "circuit b: closed -> forced_open"),
+    ]
+
+
+def told_of_circuits(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
+    return [(one.levelno, one.message) for one in caplog.records if one.message.startswith("circuit ")]
+
+
 async def test_half_open_trials_that_fail_open_it_again(app: App) -> None:
     ran = []
 
@@ -431,7 +479,8 @@ async def test_a_thread_that_hangs_has_the_worker_replaced_and_its_job_judged_as
             assert await running is Exit.REPLACE
     took_s = SystemClock().monotonic() - began_s
     assert (await record_of(app, job)).state is JobState.RUNNING  # nobody may run it beside the thread
-    memory_of(app).clock_offset_s += 31.0
+    (worker,) = (await app.store.stats()).workers
+    await app.store.heartbeat(WorkerRecord(id=worker.id, lease_s=0.0))  # its process is gone
     go.set()
     await app.arun_until_idle()
     record = await record_of(app, job)
@@ -439,6 +488,69 @@ async def test_a_thread_that_hangs_has_the_worker_replaced_and_its_job_judged_as
     assert record.attempts[0].error_name.endswith("TimeLimitExceeded")
     assert len(record.attempts) == 2
     assert took_s < 2.0  # the hanging thread is not waited for
+
+
+async def test_a_thread_that_outlives_its_worker_keeps_its_job_until_it_has_ended(app: App) -> None:
+    begun, go, ran = threading.Event(), threading.Event(), list[int]()
+
+    @app.task(name="slow", retry=NO_RETRY)
+    def slow() -> None:
+        ran.append(1)
+        begun.set()
+        go.wait(10)
+
+    lease_s = 0.3
+    async with working(app, WorkerSettings(lease_s=lease_s, sweep_s=0.02, grace_s=0.01)) as first:
+        job = await slow.aenqueue()
+        await until(begun.is_set)
+        stop(first)
+        async with asyncio.timeout(5):
+            assert await first is Exit.RELEASED
+    async with working(app):
+        ends_s = SystemClock().monotonic() + 3 * lease_s
+        await until(lambda: SystemClock().monotonic() > ends_s)  # long enough for a lease to be lost
+        assert ((await record_of(app, job)).state, ran) == (JobState.RUNNING, [1])
+        go.set()
+        record = await until_state(app, job, JobState.COMPLETED)
+        assert (record.attempt, ran) == (1, [1])
+        async with asyncio.timeout(5):
+            while len((await app.store.stats()).workers) > 1:  # the first one takes its leave
+                await SystemClock().asleep(0.001)
+    await until(lambda: not hearts())
+
+
+def hearts() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "holdfast-heart"]
+
+
+def test_a_thread_that_outlives_its_event_loop_keeps_its_job_until_it_has_ended(app: App) -> None:
+    begun, go, ran = threading.Event(), threading.Event(), list[int]()
+
+    @app.task(name="slow", retry=NO_RETRY)
+    def slow() -> None:
+        ran.append(1)
+        begun.set()
+        go.wait(10)
+
+    lease_s = 0.3
+    job = slow.enqueue()
+
+    async def leave_it_behind() -> None:
+        async with working(app, WorkerSettings(lease_s=lease_s, sweep_s=0.02, grace_s=0.01)):
+            await until(begun.is_set)
+
+    async def look_after_it() -> JobRecord:
+        async with working(app):
+            ends_s = SystemClock().monotonic() + 3 * lease_s
+            await until(lambda: SystemClock().monotonic() > ends_s)  # long enough for a lease to be lost
+            assert ((await record_of(app, job)).state, ran) == (JobState.RUNNING, [1])
+            go.set()
+            return await until_state(app, job, JobState.COMPLETED)
+
+    asyncio.run(leave_it_behind())
+    record = asyncio.run(look_after_it())
+    assert ([one.outcome for one in record.attempts], ran) == ([Change.RELEASE, Change.COMPLETE], [1, 1])
+    assert hearts() == []
 
 
 async def test_a_worker_that_lost_its_lease_stops_its_work_and_settles_nothing(app: App) -> None:
@@ -479,6 +591,13 @@ async def test_a_dead_workers_jobs_are_run_by_the_next_one_at_no_cost(app: App) 
     records = [await record_of(app, job) for job in jobs]
     assert {(record.state, record.attempt) for record in records} == {(JobState.COMPLETED, 1)}
     assert [[one.outcome for one in record.attempts] for record in records] == [[Change.RELEASE, Change.COMPLETE]] * 3
+    lost = [record.attempts[0] for record in records]
+    assert {(one.number, one.error_name, one.failure_type, one.worker) for one in lost} == {
+        (1, "WorkerDied", None, "another")
+    }
+    assert all("not counted" in one.message for one in lost)
+    stats = await app.astats()
+    assert (stats.executed, stats.failed, stats.retried) == (3, 0, 0)
 
 
 async def test_a_startup_hook_that_raises_leaves_no_worker_behind(app: App) -> None:
@@ -616,3 +735,154 @@ async def test_a_worker_whose_heartbeats_fail_stops_before_its_lease_is_over(app
             flaky.beats_fail = True
             assert await running is Exit.REPLACE
     assert (await record_of(app, job)).state is JobState.RUNNING
+
+
+# ---------------------------------------------------------------- settlements that cannot be written
+
+
+class PickyStore(FlakyStore):
+    """Cannot write some changes of some jobs, whatever else is in the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unwritable: set[tuple[str, Change]] = set()
+
+    async def exchange(self, exchange: Exchange) -> Exchanged:
+        if self.unwritable & {(one.id, one.change) for one in exchange.settlements}:
+            raise ValueError("no such text")
+        return await super().exchange(exchange)
+
+
+@pytest.fixture
+def picky(app: App) -> PickyStore:
+    app._store = store = PickyStore()
+    return store
+
+
+async def held_up(app: App, picky: PickyStore, go: asyncio.Event) -> list[Job[None]]:
+    """Five jobs that end together, in one batch of settlements; the third cannot be written as completed."""
+
+    @app.task(breaker=None)
+    async def work(n: int) -> None:
+        await go.wait()
+
+    jobs = await app.aenqueue_many([work.bind(n) for n in range(5)])
+    picky.unwritable = {(jobs[2].id, Change.COMPLETE)}
+    return jobs
+
+
+async def check_only_the_third_was_buried(app: App, jobs: list[Job[None]]) -> None:
+    for job in jobs[:2] + jobs[3:]:
+        await until_state(app, job, JobState.COMPLETED)
+    buried = await until_state(app, jobs[2], JobState.DEAD_LETTER)
+    assert buried.reason == "its settlement cannot be written"
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2, 3, 4, 5])
+async def test_a_settlement_that_cannot_be_written_is_buried_and_the_others_are_settled(
+    app: App, picky: PickyStore, failing: int
+) -> None:
+    go = asyncio.Event()
+    jobs = await held_up(app, picky, go)
+
+    def is_the_one(exchange: Exchange) -> bool:
+        """Whether it settles one job by itself: that with this number, or in the fifth case, the bad one's burial."""
+        if len(exchange.settlements) != 1 or failing == 5:
+            return failing == 5 and [one.change for one in exchange.settlements] == [Change.BURY]
+        return exchange.settlements[0].id == jobs[failing].id
+
+    async with working(app) as running:
+        await until(lambda: running.worker.runner.begun == 5)  # type: ignore[attr-defined]
+        picky.fails = [(is_the_one, failing % 2 == 0)]  # the store is away in between
+        go.set()
+        await check_only_the_third_was_buried(app, jobs)
+        later = await app.tasks[jobs[0].record.task].aenqueue(6)
+        await until_state(app, later, JobState.COMPLETED)
+    assert (running.result(), picky.failed) == (Exit.DRAINED, 1)
+
+
+async def test_a_settlement_that_cannot_be_written_at_the_end_is_buried_too(app: App, picky: PickyStore) -> None:
+    go, stopped = asyncio.Event(), list[int]()
+    jobs = await held_up(app, picky, go)
+    app.on_shutdown(lambda: stopped.append(1))
+    async with working(app) as running:
+        await until(lambda: running.worker.runner.begun == 5)  # type: ignore[attr-defined]
+        stop(running)
+        await SystemClock().asleep(0)
+        go.set()
+        async with asyncio.timeout(5):
+            assert await running is Exit.DRAINED
+    await check_only_the_third_was_buried(app, jobs)
+    assert stopped == [1]
+    assert (await app.store.stats()).workers == []
+
+
+async def test_a_job_that_cannot_be_settled_in_any_way_keeps_nobody(app: App, picky: PickyStore) -> None:
+    go = asyncio.Event()
+    jobs = await held_up(app, picky, go)
+    picky.unwritable |= {(jobs[2].id, Change.BURY)}
+    go.set()
+    async with working(app) as running:
+        for job in jobs[:2] + jobs[3:]:
+            await until_state(app, job, JobState.COMPLETED)
+    assert running.result() is Exit.DRAINED
+    assert (await record_of(app, jobs[2])).state is JobState.RUNNING
+
+
+class OddStore(MemoryStore):
+    """Fails a number of claims in a way that nobody thought of."""
+
+    odd = 0
+
+    async def exchange(self, exchange: Exchange) -> Exchanged:
+        if exchange.claim is not None and self.odd:
+            self.odd -= 1
+            raise ZeroDivisionError
+        return await super().exchange(exchange)
+
+
+async def test_a_worker_waits_before_it_asks_again_whatever_went_wrong(clock: ManualClock) -> None:
+    app = App("memory://", clock=clock)
+    app._store = store = OddStore(clock)
+    store.odd = 5
+
+    @app.task(breaker=None)
+    async def work() -> None: ...
+
+    job = await work.aenqueue()
+    await app.arun_until_idle()
+    assert (await record_of(app, job)).state is JobState.COMPLETED
+    assert len([slept_s for slept_s in clock.sleeps if slept_s >= 0.5]) >= 5
+
+
+async def test_half_characters_are_settled_as_what_they_are_and_harm_no_neighbour(tmp_path: Path) -> None:
+    app = App(f"sqlite:///{tmp_path}/shop.db")
+
+    @app.task(name="drop")
+    async def drop() -> Discard:
+        return Discard("user \ud800 gone")
+
+    @app.task(name="fail", retry=NO_RETRY, breaker=CircuitBreaker("b", failure_threshold=1))
+    async def fail() -> None:
+        raise ConnectionError("name \ud800 unknown")
+
+    @app.task(name="give")
+    def give() -> str:
+        return "half \ud800"
+
+    @app.task(name="fine")
+    async def fine(n: int) -> int:
+        return n
+
+    jobs: list[Job[Any]] = [await one.aenqueue() for one in (drop, fail, give)]
+    jobs += await app.aenqueue_many([fine.bind(n) for n in range(3)])
+    async with working(app) as running:
+        dropped = await until_state(app, jobs[0], JobState.CANCELLED)
+        failed = await until_state(app, jobs[1], JobState.DEAD_LETTER)
+        for job in jobs[2:]:
+            await until_state(app, job, JobState.COMPLETED)
+        (breaker,) = [view for view in await app.breakers.alist() if view.key == "b"]
+    assert running.result() is Exit.DRAINED
+    assert (dropped.reason, failed.message, breaker.mode) == ("user ? gone", "name ? unknown", BreakerMode.OPEN)
+    assert (await jobs[2].arefresh()).result is None
+    await app.aclose()

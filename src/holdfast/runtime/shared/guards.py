@@ -206,7 +206,10 @@ class SharedGuards:
                 self._registry.mark(guard)
 
     def lost(self, changes: Sequence[ValueChange]) -> None:
-        """No reply came, so nobody knows what took effect. Failures may then count twice; nothing is earned twice."""
+        """No reply came, so nobody knows what took effect.
+
+        Failures may then count twice; nothing is earned twice, or given back twice.
+        """
         for change in changes:
             guard = self._registry.find(change.key)
             if guard is not None and isinstance(change, GuardChange):

@@ -35,6 +35,10 @@ class SharedLimit(Guard[Starts, float]):
         draft.add(self.rate, date)
         return date
 
+    def lost(self, upto: int) -> None:
+        """What may have been given back already is not given back again: it would be another's start."""
+        self.landed(upto)
+
     # ---- looking at it
 
     def left(self, now: float) -> int:

@@ -6,6 +6,9 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
+from typing import Final
+
+from msgspec import structs
 
 from holdfast.policy import lifecycle
 from holdfast.ports import Enqueued, Tally
@@ -13,6 +16,7 @@ from holdfast.stores.memory.job import StoredJob
 from holdfast.types import Change, JobState, NewJob
 
 KeyScope = tuple[str, str, str]
+_QUEUED: Final = JobState.QUEUED
 
 
 class JobTable:
@@ -51,7 +55,7 @@ class JobTable:
                 if new.idempotency_key is not None:
                     keys[new.tenant, new.task, new.idempotency_key] = new
         if any(answer.is_conflict for answer in answers):
-            return [Enqueued(one.id, is_new=False, is_conflict=one.is_conflict) for one in answers], []
+            return [structs.replace(one, is_new=False) for one in answers], []
         return answers, [self._add(new, now) for new, answer in zip(jobs, answers, strict=True) if answer.is_new]
 
     def move(self, job: StoredJob, change: Change) -> None:
@@ -86,18 +90,22 @@ class JobTable:
 
     def _answer_to(self, new: NewJob, ids: set[str], keys: dict[KeyScope, NewJob], now: float) -> Enqueued:
         """What becomes of a new job, beside those of its batch that came before it."""
-        if new.id in self._jobs or new.id in ids:
+        known = self._jobs.get(new.id)
+        if known is not None:
+            return Enqueued(new.id, is_new=False, state=known.state)
+        if new.id in ids:
             return Enqueued(new.id, is_new=False)
         if new.idempotency_key is None:
             return Enqueued(new.id)
         scope = (new.tenant, new.task, new.idempotency_key)
         holder = keys.get(scope)
+        state = _QUEUED
         if holder is None:
             stored = self._keys.get(scope)
             if stored is None or not self._holds_key(stored, now):
                 return Enqueued(new.id)
-            holder = stored.new
-        return Enqueued(holder.id, is_new=False, is_conflict=holder.payload != new.payload)
+            holder, state = stored.new, stored.state
+        return Enqueued(holder.id, is_new=False, is_conflict=holder.payload != new.payload, state=state)
 
     def _holds_key(self, job: StoredJob, now: float) -> bool:
         return job.ended_at is None or now < job.ended_at + self._key_window_s

@@ -97,7 +97,7 @@ class MemoryStore:
         with self._lock:
             now = self._now()
             settled = [self._settle(settlement, now) for settlement in exchange.settlements]
-            changed = [self._values.change(change) for change in exchange.changes]
+            changed = [self._values.change(change, now) for change in exchange.changes]
             if any(changed):
                 self._signals.tell()
             self._counts.add(exchange.counts)
@@ -209,6 +209,7 @@ class MemoryStore:
         with self._lock:
             now = self._now()
             self._counts.prune(now)
+            self._values.prune(now)
             return self._jobs.prune(limit, now)
 
     async def close(self) -> None:

@@ -8,16 +8,18 @@ from collections.abc import Iterable
 from holdfast.ports import Count, Value, ValueChange
 
 _COUNTS_KEPT_MINUTES = 8 * 24 * 60
+_REMOVED_KEPT_S = 3600.0
 
 
 class ValueTable:
-    """Values by key. A removed one stays as such, so that those who know it are told."""
+    """Values by key. A removed one stays as such for an hour, so that those who know it are told."""
 
     def __init__(self) -> None:
         self._values: dict[str, Value] = {}
+        self._removed_at: dict[str, float] = {}
         self._version = 0
 
-    def change(self, change: ValueChange) -> bool:
+    def change(self, change: ValueChange, now: float) -> bool:
         """Compare and set."""
         value = self._values.get(change.key)
         current = 0 if value is None or value.data is None else value.version
@@ -25,7 +27,17 @@ class ValueTable:
             return False
         self._version += 1
         self._values[change.key] = Value(change.key, self._version, change.data)
+        self._removed_at.pop(change.key, None)
+        if change.data is None:
+            self._removed_at[change.key] = now
         return True
+
+    def prune(self, now: float) -> None:
+        """Forget what was removed long ago, unless that is the newest change of all."""
+        old = [key for key, at in self._removed_at.items() if at < now - _REMOVED_KEPT_S]
+        for key in old:
+            if self._values[key].version < self._version:
+                del self._removed_at[key], self._values[key]
 
     def newer_than(self, version: int) -> list[Value]:
         """All with a higher version, oldest first."""

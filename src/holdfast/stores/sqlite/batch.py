@@ -20,7 +20,7 @@ _SWEEP_EVERY: Final = 32
 class Books:
     """What a writing connection knows beside the database: kept between its transactions."""
 
-    __slots__ = ("db", "clock", "lanes", "key_window_s", "last_at", "claims_since_sweep")
+    __slots__ = ("db", "clock", "lanes", "key_window_s", "last_at", "claims_since_sweep", "lanes_swept_to")
 
     def __init__(self, db: apsw.Connection, clock: StoreClock, lanes: Lanes, key_window_s: float) -> None:
         self.db = db
@@ -29,12 +29,13 @@ class Books:
         self.key_window_s = key_window_s
         self.last_at = 0.0
         self.claims_since_sweep = 0
+        self.lanes_swept_to = 0
 
 
 class Batch:
     """The operations of one transaction: each writes its own rows, and `flush` the sums over all of them."""
 
-    __slots__ = ("db", "books", "has_news", "new_lanes", "_tallies", "_claims")
+    __slots__ = ("db", "books", "has_news", "new_lanes", "_are_lanes_checked", "_tallies", "_claims")
 
     def __init__(self, books: Books) -> None:
         self.db = books.db
@@ -42,7 +43,8 @@ class Batch:
         self.has_news = False
         """Whether a worker may have something to do now."""
         self.new_lanes: dict[LaneKey, int] = {}
-        """Those that this transaction has added, or found under another name."""
+        """Those that this transaction has added, or found in the table."""
+        self._are_lanes_checked = False
         self._tallies: defaultdict[tuple[int, str], int] = defaultdict(int)
         self._claims: dict[bytes, tuple[str, bytes, int]] = {}
 
@@ -54,7 +56,11 @@ class Batch:
 
     def lane_of(self, key: LaneKey) -> int:
         """The number of the lane for these jobs; a new one where there is none."""
-        number = self.books.lanes.get(key)
+        lanes = self.books.lanes
+        if not self._are_lanes_checked:
+            lanes.check(self.db)
+            self._are_lanes_checked = True
+        number = lanes.get(key)
         if number is None:
             number = self.new_lanes.get(key)
             if number is None:
@@ -84,13 +90,19 @@ class Batch:
         """Whether this transaction holds or lets go something under a token, which is not written yet."""
         return token in self._claims
 
+    def lanes_dropped(self) -> None:
+        """This transaction has dropped lanes: what is known of them is to be looked at again."""
+        self._are_lanes_checked = False
+
     def committed(self) -> None:
         """What this transaction has added may be remembered now."""
-        if self.new_lanes:
-            lanes = self.books.lanes
-            lanes.refresh(self.db)
-            for key, number in self.new_lanes.items():
-                lanes.alias(key, number)
+        for key, number in self.new_lanes.items():
+            self.books.lanes.remember(key, number)
+
+    def sweep_claims(self) -> None:
+        """Forget the claims that are settled to their end."""
+        self.books.claims_since_sweep = 0
+        self.db.execute(_SQL["sweep_claims"])
 
     def flush(self) -> None:
         """Write the sums."""
@@ -104,5 +116,4 @@ class Batch:
             self._claims.clear()
             self.db.execute(_SQL["add_claims"], (json.encode(claims).decode(),))
             if self.books.claims_since_sweep >= _SWEEP_EVERY:
-                self.books.claims_since_sweep = 0
-                self.db.execute(_SQL["sweep_claims"])
+                self.sweep_claims()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Mapping
 from typing import Final
@@ -19,6 +20,8 @@ from holdfast.stores.sqlite.rows import read_row, read_rows, read_value
 _SQL = load("claim.sql")
 _PROMOTED_AT_ONCE: Final = 1000
 _FEWEST_HEADS: Final = 16
+_SOON_S: Final = 0.02
+"""When to ask again, where there were too many lanes to look at all of them."""
 _decode_seqs = json.Decoder(list[int]).decode
 _Head = tuple[int, float, int, int]
 """-priority, due_at, seq, lane: smaller ones go first."""
@@ -34,9 +37,9 @@ def claim_jobs(batch: Batch, claim: Claim, now: float, known: dict[str, int]) ->
     if batch.is_claimed(claim.token):
         batch.flush()
     glance = {"worker": claim.worker, "token": claim.token}
-    is_alive, is_used, next_due_at, newest_lane = read_row(db, _SQL["glance"], glance)
+    is_alive, is_used, next_due_at, newest_lane, lanes_epoch = read_row(db, _SQL["glance"], glance)
     if not batch.new_lanes:
-        batch.books.lanes.refresh(db, newest_lane)
+        batch.books.lanes.refresh(db, newest_lane, lanes_epoch)
     deliveries: list[Delivery] = []
     if is_alive and is_used:
         deliveries = held_under(batch, claim.token, claim.worker)
@@ -44,7 +47,10 @@ def claim_jobs(batch: Batch, claim: Claim, now: float, known: dict[str, int]) ->
         if next_due_at is not None and next_due_at <= now:
             db.execute(_SQL["promote"], {"now": now, "limit": max(_PROMOTED_AT_ONCE, 2 * claim.limit)})
             next_due_at = read_value(db, _SQL["next_due"])
-        deliveries = _take(batch, claim, now, known)
+        look = batch.books.lanes.worth_a_look(db, claim.queues, claim.caps)
+        deliveries = _take(batch, claim, look.lanes, now, known)
+        if look.is_cut:
+            next_due_at = min(next_due_at or math.inf, now + _SOON_S)
     if len(deliveries) >= claim.limit or next_due_at is None:
         return deliveries, None
     return deliveries, max(0.0, next_due_at - now)
@@ -57,8 +63,8 @@ def held_under(batch: Batch, token: bytes, worker: str) -> list[Delivery]:
     return read_claimed(batch.db, batch.books.lanes, seqs, token).deliveries
 
 
-def _take(batch: Batch, claim: Claim, now: float, known: dict[str, int]) -> list[Delivery]:
-    seqs = _choose(batch, claim)
+def _take(batch: Batch, claim: Claim, lanes: dict[int, Lane], now: float, known: dict[str, int]) -> list[Delivery]:
+    seqs = _choose(batch.db, lanes, claim)
     if not seqs:
         return []
     changes = {
@@ -77,19 +83,16 @@ def _take(batch: Batch, claim: Claim, now: float, known: dict[str, int]) -> list
     return claimed.deliveries
 
 
-def _choose(batch: Batch, claim: Claim) -> array[int]:
+def _choose(db: apsw.Connection, lanes: dict[int, Lane], claim: Claim) -> array[int]:
     """The jobs to take, in order."""
-    db, lanes = batch.db, batch.books.lanes
-    open_lanes = lanes.open_for(claim.queues, claim.caps)
-    numbers = lanes.worth_a_look(db, open_lanes)
-    if not numbers:
+    if not lanes:
         return array("q")
-    if len(numbers) == 1:
-        lane = open_lanes[numbers[0]]
-        limit = min([claim.limit, *(claim.caps[gate] for gate in lane.gates & claim.caps.keys())])
-        question = {"lane": lane.number, "limit": limit}
-        return array("q", _decode_seqs(read_value(db, _SQL["heads_of_one"], question)))
-    return _merge(db, {number: open_lanes[number] for number in numbers}, claim)
+    if len(lanes) > 1:
+        return _merge(db, lanes, claim)
+    (lane,) = lanes.values()
+    limit = min([claim.limit, *(claim.caps[gate] for gate in lane.gates & claim.caps.keys())])
+    question = {"lane": lane.number, "limit": limit}
+    return array("q", _decode_seqs(read_value(db, _SQL["heads_of_one"], question)))
 
 
 def _merge(db: apsw.Connection, lanes: dict[int, Lane], claim: Claim) -> array[int]:

@@ -4,7 +4,8 @@ SELECT
     EXISTS (SELECT 1 FROM holdfast_workers WHERE id = :worker AND gone_at IS NULL),
     EXISTS (SELECT 1 FROM holdfast_claims WHERE token = :token),
     (SELECT min(wakes_at) FROM holdfast_jobs WHERE wakes_at IS NOT NULL),
-    (SELECT coalesce(max(lane), 0) FROM holdfast_lanes)
+    (SELECT coalesce(max(lane), 0) FROM holdfast_lanes),
+    coalesce((SELECT value FROM holdfast_meta WHERE key = 'lanes_epoch'), '')
 
 -- name: promote
 UPDATE holdfast_jobs SET is_ready = 1, wakes_at = NULL

@@ -6,20 +6,24 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
-from msgspec import json
+from msgspec import json, structs
 
 from holdfast.ports import Enqueued
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_rows, read_value, text_list
-from holdfast.types import NewJob
+from holdfast.types import JobState, NewJob
 
 _SQL = load("enqueue.sql")
-_decode_ids = json.Decoder(list[str]).decode
-_decode_added = json.Decoder(list[tuple[str, int]]).decode
+_decode_known = json.Decoder(list[tuple[str, JobState]]).decode
+_decode_added = json.Decoder(list[tuple[str, JobState, int | None]]).decode
+_QUEUED: Final = JobState.QUEUED
 _COLUMNS: Final = 15
 _CHUNKS: Final = (128, 16, 1)
 """So many rows in one statement: a step for each row costs more than the row, beside a busy event loop most of all."""
+
+_Holder = tuple[str, bytes, JobState]
+"""Of an idempotency key: the job's id, its first payload and where it stands."""
 
 
 def add_jobs(batch: Batch, jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -29,47 +33,55 @@ def add_jobs(batch: Batch, jobs: Sequence[NewJob]) -> list[Enqueued]:
         return _add_with_keys(batch, jobs, now)
     if _insert(batch, jobs, now):
         return [Enqueued(job.id) for job in jobs]
-    added = dict(_decode_added(read_value(batch.db, _SQL["added_now"], (_ids_of(jobs), now))))
-    for lane in added.values():
-        batch.add(lane, "queued")
-    return [Enqueued(job.id, is_new=added.pop(job.id, None) is not None) for job in jobs]
+    states: dict[str, JobState] = {}
+    added: set[str] = set()
+    for id, state, lane in _decode_added(read_value(batch.db, _SQL["known_or_added"], (_ids_of(jobs), now))):  # noqa: A001
+        states[id] = state
+        if lane is not None:
+            added.add(id)
+            batch.add(lane, "queued")
+    answers = []
+    for job in jobs:
+        answers.append(Enqueued(job.id, is_new=job.id in added, state=states[job.id]))
+        added.discard(job.id)  # the same one again is not new
+    return answers
 
 
 def _add_with_keys(batch: Batch, jobs: Sequence[NewJob], now: float) -> list[Enqueued]:
-    known = set(_decode_ids(read_value(batch.db, _SQL["known"], (_ids_of(jobs),))))
+    known = dict(_decode_known(read_value(batch.db, _SQL["known"], (_ids_of(jobs),))))
     holders, expired = _holders_of(batch, jobs, now)
     answers: list[Enqueued] = []
     added: list[NewJob] = []
     for job in jobs:
         scope = _scope_of(job)
         if job.id in known:
-            answers.append(Enqueued(job.id, is_new=False))
+            answers.append(Enqueued(job.id, is_new=False, state=known[job.id]))
         elif scope is not None and scope in holders:
-            holder, payload = holders[scope]
-            answers.append(Enqueued(holder, is_new=False, is_conflict=payload != job.payload))
+            holder, payload, state = holders[scope]
+            answers.append(Enqueued(holder, is_new=False, is_conflict=payload != job.payload, state=state))
         else:
             answers.append(Enqueued(job.id))
             added.append(job)
-            known.add(job.id)
+            known[job.id] = _QUEUED
             if scope is not None:
-                holders[scope] = (job.id, job.payload)
+                holders[scope] = (job.id, job.payload, _QUEUED)
     if any(answer.is_conflict for answer in answers):
-        return [Enqueued(one.id, is_new=False, is_conflict=one.is_conflict) for one in answers]
+        return [structs.replace(one, is_new=False) for one in answers]
     if expired:
         batch.db.execute(_SQL["free_keys"], (text_list(expired),))
     _insert(batch, added, now)
     return answers
 
 
-def _holders_of(batch: Batch, jobs: Sequence[NewJob], now: float) -> tuple[dict[str, tuple[str, bytes]], list[str]]:
-    """The keys of these jobs that are held, with their holders' ids and first payloads; and those held long enough."""
+def _holders_of(batch: Batch, jobs: Sequence[NewJob], now: float) -> tuple[dict[str, _Holder], list[str]]:
+    """The keys of these jobs that are held, and by whom; and those held long enough."""
     scopes = [scope for job in jobs if (scope := _scope_of(job)) is not None]
-    holders: dict[str, tuple[str, bytes]] = {}
+    holders: dict[str, _Holder] = {}
     expired: list[str] = []
     oldest = now - batch.books.key_window_s
-    for scope, holder, payload, ended_at in read_rows(batch.db, _SQL["holders"], (text_list(scopes),)):
+    for scope, holder, payload, ended_at, state in read_rows(batch.db, _SQL["holders"], (text_list(scopes),)):
         if ended_at is None or ended_at > oldest:
-            holders[scope] = (holder, payload)
+            holders[scope] = (holder, payload, JobState(state))
         else:
             expired.append(scope)
     return holders, expired

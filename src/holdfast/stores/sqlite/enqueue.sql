@@ -8,16 +8,18 @@ VALUES (:row)
 ON CONFLICT (id) DO NOTHING
 
 -- name: known
-SELECT json_group_array(id) FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(?1))
+SELECT json_group_array(json_array(id, state)) FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(?1))
 
--- name: added_now
-SELECT json_group_array(json_array(id, lane)) FROM holdfast_jobs
-WHERE id IN (SELECT value FROM json_each(?1)) AND created_at = ?2
+-- With the lane of those that were added just now.
+-- name: known_or_added
+SELECT json_group_array(json_array(id, state, CASE WHEN created_at = ?2 THEN lane END)) FROM holdfast_jobs
+WHERE id IN (SELECT value FROM json_each(?1))
 
 -- name: holders
 SELECT
     held_key, id, coalesce(original_payload, payload),
-    CASE WHEN state IN ('completed', 'failed', 'dead_letter', 'cancelled') THEN changed_at END
+    CASE WHEN state IN ('completed', 'failed', 'dead_letter', 'cancelled') THEN changed_at END,
+    state
 FROM holdfast_jobs WHERE held_key IN (SELECT value FROM json_each(?))
 
 -- name: free_keys

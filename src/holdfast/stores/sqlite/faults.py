@@ -17,6 +17,19 @@ class DiskFull(StoreError):
     """There is no room for what was to be written; nothing of it was."""
 
 
+class Unwritable(StoreError):
+    """What is to be written about this job cannot be; its neighbours can, when they are sent without it."""
+
+    def __init__(self, job_id: str, error: Exception) -> None:
+        super().__init__(f"job {job_id}: its settlement cannot be written: {' '.join(str(error).split())}")
+        self.job_id = job_id
+
+
+def disk_full(path: str) -> DiskFull:
+    """The refusal while there is no room."""
+    return DiskFull(f"{path}: disk is full, nothing was written; free some space and it goes on by itself")
+
+
 def is_broken(error: BaseException) -> bool:
     """Whether the connection must not be used again: after a failed write to disk nobody knows what it holds."""
     return isinstance(error, _BROKEN)
@@ -27,7 +40,7 @@ def translated(error: apsw.Error, path: str) -> StoreError:
     detail = " ".join(str(error).split())
     match error:
         case apsw.FullError():
-            return DiskFull(f"{path}: disk is full, nothing was written; free some space and it goes on by itself")
+            return disk_full(path)
         case apsw.BusyError() | apsw.LockedError():
             return StillBusy(f"{path}: another process holds the database locked; {detail}")
         case apsw.NotADBError():

@@ -38,21 +38,20 @@ class Reader:
         self._path = path
         self._connect = open_connection
         self._db: apsw.Connection | None = None
-        self._lanes = Lanes()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-reader")
 
-    async def read(self, run: Callable[[apsw.Connection, Lanes], Answer]) -> Answer:
+    async def read(self, run: Callable[[apsw.Connection], Answer]) -> Answer:
         """Run this in one short read transaction: one consistent look."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, run)
 
-    def _read(self, run: Callable[[apsw.Connection, Lanes], Answer]) -> Answer:
+    def _read(self, run: Callable[[apsw.Connection], Answer]) -> Answer:
         try:
             if self._db is None:
                 self._db = self._connect()
             db = self._db
             db.execute("BEGIN")
             try:
-                return run(db, self._lanes)
+                return run(db)
             finally:
                 db.execute("COMMIT")
         except apsw.Error as error:
@@ -100,15 +99,21 @@ class Heartbeats:
         is_leaving = worker.lease_s <= 0
         if not is_leaving:
             self._locks.take(worker.id)  # before the row is there: who sees the row must find it locked
-        try:
-            answer = self._write(worker)
-        except DiskFull:
-            self._reserve.free()
-            answer = self._write(worker)
+        answer = self._write_in_any_case(worker)
         if not answer.is_alive:
             self._locks.drop(worker.id)
             self._tell()  # there may be orphans
         return answer
+
+    def _write_in_any_case(self, worker: WorkerRecord) -> Beat:
+        try:
+            return self._write(worker)
+        except DiskFull as error:
+            full = error
+        for _ in self._reserve.make_room(self._db):
+            with suppress(DiskFull):
+                return self._write(worker)
+        raise full
 
     def _write(self, worker: WorkerRecord) -> Beat:
         try:

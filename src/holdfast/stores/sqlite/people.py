@@ -1,4 +1,4 @@
-"""What people and maintenance do to jobs: cancel, replay, remove, prune."""
+"""What people do to jobs: cancel, replay, remove."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ from array import array
 from typing import Final
 
 import apsw
-from msgspec import json
 
 from holdfast.policy.lifecycle import is_allowed
 from holdfast.ports import Changed, Operation
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_rows, read_value
-from holdfast.stores.sqlite.values import COUNTS_KEPT_MINUTES
 from holdfast.types import Change, JobState
 
 _SQL = load("people.sql")
-_decode_over = json.Decoder(list[tuple[int, int, str]]).decode
 _REPLAY: Final = Change.REPLAY
 _CANCEL: Final = Change.CANCEL
 _DELETES: Final = ("delete_jobs", "delete_attempts", "delete_notes", "delete_replays")
-_GONE_KEPT_S: Final = 8 * 86_400.0
 
 
 def change_jobs(batch: Batch, operation: Operation) -> list[Changed]:
@@ -42,7 +38,7 @@ def _change_one(batch: Batch, id: str, operation: Operation) -> Changed:  # noqa
         return _replay(batch, id, seq, lane, operation)
     if change is _CANCEL:
         return _cancel(batch, id, (seq, lane, state, token), operation)
-    _delete(batch, [(seq, lane, state)])
+    delete_jobs(batch, [(seq, lane, state)])
     return Changed(id, is_done=True, state=None)
 
 
@@ -83,18 +79,8 @@ def _replay(batch: Batch, id: str, seq: int, lane: int, operation: Operation) ->
     return Changed(id, is_done=True, state=JobState.QUEUED)
 
 
-def prune_jobs(batch: Batch, limit: int) -> int:
-    """Delete up to so many records whose time is over, and old counts with them."""
-    now = batch.tick()
-    batch.db.execute(_SQL["delete_counts"], (int(now // 60) - COUNTS_KEPT_MINUTES,))
-    batch.db.execute(_SQL["delete_workers"], (now - _GONE_KEPT_S,))
-    text = read_value(batch.db, _SQL["over"], {"now": now, "limit": limit})
-    rows = _decode_over(text)
-    _delete(batch, rows)
-    return len(rows)
-
-
-def _delete(batch: Batch, rows: list[tuple[int, int, str]]) -> None:
+def delete_jobs(batch: Batch, rows: list[tuple[int, int, str]]) -> None:
+    """Delete these, by seq, lane and state, with all that belongs to them."""
     if not rows:
         return
     seqs = {"seqs": apsw.carray(array("q", [seq for seq, _, _ in rows]))}

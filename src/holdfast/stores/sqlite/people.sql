@@ -30,11 +30,6 @@ WHERE seq = :seq AND state = 'dead_letter'
 -- name: mark_replayed
 INSERT INTO holdfast_replays (seq, replay) VALUES (?, ?)
 
--- name: over
-SELECT json_group_array(json_array(seq, lane, state)) FROM (
-    SELECT seq, lane, state FROM holdfast_jobs WHERE keep_until <= :now ORDER BY keep_until LIMIT :limit
-)
-
 -- name: delete_jobs
 DELETE FROM holdfast_jobs WHERE seq IN (SELECT value FROM carray(:seqs))
     AND state IN ('completed', 'failed', 'dead_letter', 'cancelled')
@@ -47,11 +42,3 @@ DELETE FROM holdfast_notes WHERE seq IN (SELECT value FROM carray(:seqs))
 
 -- name: delete_replays
 DELETE FROM holdfast_replays WHERE seq IN (SELECT value FROM carray(:seqs))
-
--- name: delete_counts
-DELETE FROM holdfast_counts WHERE minute < ?
-
--- A worker's id must not come back, so the row outlives it; long after nobody uses it any more.
--- name: delete_workers
-DELETE FROM holdfast_workers
-WHERE gone_at < ? AND NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE worker = holdfast_workers.id AND held > 0)

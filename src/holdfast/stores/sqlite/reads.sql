@@ -1,8 +1,10 @@
 -- The columns of a record, in the order in which `records.py` takes them apart.
 -- name: columns
-seq, id, lane, payload, state, priority, tenant, user, project, idempotency_key, created_at, due_at, started_at,
+seq, id, payload, state, priority, tenant, user, project, idempotency_key, created_at, due_at, started_at,
 changed_at, attempt, reason, result, progress, failure_type, severity, error_name, message, fingerprint,
-first_failed_at, last_failed_at, original_payload, replays, worker, trace
+first_failed_at, last_failed_at, original_payload, replays, worker, trace,
+(SELECT queue FROM holdfast_lanes WHERE holdfast_lanes.lane = holdfast_jobs.lane),
+(SELECT task FROM holdfast_lanes WHERE holdfast_lanes.lane = holdfast_jobs.lane)
 
 -- name: get
 SELECT :columns FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(?))
@@ -17,16 +19,21 @@ SELECT :columns FROM holdfast_jobs WHERE :where ORDER BY seq DESC LIMIT :limit
 -- name: search
 SELECT seq, :has_text FROM holdfast_jobs WHERE :where ORDER BY seq DESC LIMIT :limit
 
+-- name: lanes_of
+SELECT lane FROM holdfast_lanes WHERE :queue IN ('', queue) AND :task IN ('', task)
+
 -- name: by_seq
 SELECT :columns FROM holdfast_jobs WHERE seq IN (SELECT value FROM carray(?)) ORDER BY seq DESC
 
 -- name: has_text
 instr(lower(id), :text) OR instr(lower(error_name), :text) OR instr(lower(message), :text)
 OR instr(lower(reason), :text) OR instr(lower(idempotency_key), :text)
-OR instr(lower(CAST(payload AS TEXT)), :text) OR lane IN (SELECT value FROM carray(:text_lanes))
+OR instr(lower(CAST(payload AS TEXT)), :text)
+OR lane IN (SELECT lane FROM holdfast_lanes WHERE instr(lower(task), :text))
 
 -- name: groups
-SELECT fingerprint, count(*), min(changed_at), max(changed_at), max(seq), json_group_array(DISTINCT lane)
+SELECT fingerprint, count(*), min(changed_at), max(changed_at), max(seq),
+    json_group_array(DISTINCT (SELECT task FROM holdfast_lanes WHERE holdfast_lanes.lane = holdfast_jobs.lane))
 FROM holdfast_jobs WHERE :where GROUP BY fingerprint ORDER BY 2 DESC, 5 DESC
 
 -- name: tallies
@@ -55,10 +62,13 @@ WITH RECURSIVE step (lane, priority, due_at) AS (
          ORDER BY lane, priority DESC, due_at, seq LIMIT 1)
     )
 )
-SELECT lane, min(due_at) FROM (SELECT lane, due_at FROM step LIMIT :limit) GROUP BY lane
+SELECT lane.queue, min(step.due_at)
+FROM (SELECT lane, due_at FROM step LIMIT :limit) AS step JOIN holdfast_lanes AS lane ON lane.lane = step.lane
+GROUP BY lane.queue
 
 -- Those that are due and were not claimed since.
 -- name: oldest_due
-SELECT lane, min(due_at) FROM (
+SELECT lane.queue, min(job.due_at) FROM (
     SELECT lane, due_at FROM holdfast_jobs WHERE wakes_at <= :now ORDER BY wakes_at LIMIT :limit
-) GROUP BY lane
+) AS job JOIN holdfast_lanes AS lane ON lane.lane = job.lane
+GROUP BY lane.queue

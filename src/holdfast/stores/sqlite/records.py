@@ -9,7 +9,6 @@ from typing import Any, Final
 import apsw
 from msgspec import json, structs
 
-from holdfast.stores.sqlite.lanes import Lanes
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_rows, text_list
 from holdfast.types import Attempt, Change, FailureType, JobRecord, JobState, Severity
@@ -24,63 +23,61 @@ _SEVERITIES: Final = {one.value: one for one in Severity}
 _decode_attempt = json.Decoder(Attempt).decode
 
 
-def get_records(db: apsw.Connection, lanes: Lanes, ids: Sequence[str]) -> list[JobRecord | None]:
+def get_records(db: apsw.Connection, ids: Sequence[str]) -> list[JobRecord | None]:
     """The whole records, in the order asked for, with every attempt."""
     if not ids:
         return []
     rows = read_rows(db, _GET, (text_list(ids),))
-    lanes.refresh(db)
     attempts: dict[int, list[Attempt]] = {}
     if rows:
         seqs = array("q", [row[0] for row in rows])
         for seq, record in read_rows(db, _SQL["attempts"], (apsw.carray(seqs),)):
             attempts.setdefault(seq, []).append(_decode_attempt(record))
-    found = {row[1]: _with_attempts(to_record(row, lanes), attempts.get(row[0], [])) for row in rows}
+    found = {row[1]: _with_attempts(to_record(row), attempts.get(row[0], [])) for row in rows}
     return [found.get(id) for id in ids]  # noqa: A001
 
 
-def records_of(db: apsw.Connection, lanes: Lanes, seqs: Iterable[int]) -> list[JobRecord]:
+def records_of(db: apsw.Connection, seqs: Iterable[int]) -> list[JobRecord]:
     """These records without attempts, newest first."""
     numbers = array("q", seqs)
     if not numbers:
         return []
-    return [to_record(row, lanes) for row in read_rows(db, _BY_SEQ, (apsw.carray(numbers),))]
+    return [to_record(row) for row in read_rows(db, _BY_SEQ, (apsw.carray(numbers),))]
 
 
-def to_record(row: Sequence[Any], lanes: Lanes) -> JobRecord:
+def to_record(row: Sequence[Any]) -> JobRecord:
     """A row of `COLUMNS` as a record."""
-    lane = lanes.by_number[row[2]]
-    state = _STATES[row[4]]
+    state = _STATES[row[3]]
     return JobRecord(
         id=row[1],
-        task=lane.task,
-        payload=row[3],
+        task=row[29],
+        payload=row[2],
         state=state,
-        queue=lane.queue,
-        priority=row[5],
-        tenant=row[6],
-        user=row[7],
-        project=row[8],
-        idempotency_key=row[9],
-        created_at=row[10],
-        due_at=row[11],
-        started_at=row[12],
-        ended_at=row[13] if state.is_terminal else None,
-        attempt=row[14],
-        reason=row[15],
-        result=row[16],
-        progress=row[17],
-        failure_type=None if row[18] is None else _FAILURE_TYPES[row[18]],
-        severity=None if row[19] is None else _SEVERITIES[row[19]],
-        error_name=row[20],
-        message=row[21],
-        fingerprint=row[22],
-        first_failed_at=row[23],
-        last_failed_at=row[24],
-        original_payload=row[25],
-        replays=row[26],
-        worker=row[27],
-        trace=row[28],
+        queue=row[28],
+        priority=row[4],
+        tenant=row[5],
+        user=row[6],
+        project=row[7],
+        idempotency_key=row[8],
+        created_at=row[9],
+        due_at=row[10],
+        started_at=row[11],
+        ended_at=row[12] if state.is_terminal else None,
+        attempt=row[13],
+        reason=row[14],
+        result=row[15],
+        progress=row[16],
+        failure_type=None if row[17] is None else _FAILURE_TYPES[row[17]],
+        severity=None if row[18] is None else _SEVERITIES[row[18]],
+        error_name=row[19],
+        message=row[20],
+        fingerprint=row[21],
+        first_failed_at=row[22],
+        last_failed_at=row[23],
+        original_payload=row[24],
+        replays=row[25],
+        worker=row[26],
+        trace=row[27],
     )
 
 

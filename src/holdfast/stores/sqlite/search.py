@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import Any, Final
 
 import apsw
@@ -10,7 +9,6 @@ from msgspec import json
 
 from holdfast.errors import ConfigError
 from holdfast.ports import Page, Query
-from holdfast.stores.sqlite.lanes import Lanes
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.records import COLUMNS, records_of, to_record
 from holdfast.stores.sqlite.rows import read_rows
@@ -21,30 +19,29 @@ _SQL = load("reads.sql")
 _SEARCHED_AT_ONCE: Final = 2000
 _ENDED: Final = "state IN ('completed', 'failed', 'dead_letter', 'cancelled')"
 _INSTANT: Final = f"CASE WHEN {_ENDED} THEN changed_at ELSE created_at END"
-_decode_lanes = json.Decoder(list[int]).decode
+_decode_tasks = json.Decoder(list[str]).decode
 
 _Filter = tuple[str, dict[str, Any]]
 
 
-def find_jobs(db: apsw.Connection, lanes: Lanes, query: Query) -> Page:
+def find_jobs(db: apsw.Connection, query: Query) -> Page:
     """Records without attempts, newest first; with a text, of a bounded number of jobs."""
-    lanes.refresh(db)
-    where, values = _filter_of(lanes, query, query.states)
+    where, values = _filter_of(query, query.states)
     if query.cursor:
         where += " AND seq < :before"
         values["before"] = _seq_of(query.cursor)
     if query.text:
-        return _search(db, lanes, query, (where, values))
+        return _search(db, query, (where, values))
     sql = _SQL["find"].replace(":columns", COLUMNS).replace(":where", where)
     rows = read_rows(db, sql, {**values, "limit": query.limit + 1})
-    items = [to_record(row, lanes) for row in rows[: query.limit]]
+    items = [to_record(row) for row in rows[: query.limit]]
     return Page(items, cursor=str(rows[query.limit - 1][0]) if len(rows) > query.limit > 0 else "")
 
 
-def _search(db: apsw.Connection, lanes: Lanes, query: Query, filter_: _Filter) -> Page:
+def _search(db: apsw.Connection, query: Query, filter_: _Filter) -> Page:
     where, values = filter_
     sql = _SQL["search"].replace(":has_text", _SQL["has_text"]).replace(":where", where)
-    values |= _text_of(lanes, query)
+    values |= _text_of(query)
     rows = read_rows(db, sql, {**values, "limit": _SEARCHED_AT_ONCE})
     found: list[int] = []
     cursor = str(rows[-1][0]) if len(rows) == _SEARCHED_AT_ONCE else ""
@@ -54,28 +51,26 @@ def _search(db: apsw.Connection, lanes: Lanes, query: Query, filter_: _Filter) -
                 cursor = str(found[-1])
                 break
             found.append(seq)
-    return Page(records_of(db, lanes, found), cursor=cursor)
+    return Page(records_of(db, found), cursor=cursor)
 
 
-def group_letters(db: apsw.Connection, lanes: Lanes, query: Query) -> list[Group]:
+def group_letters(db: apsw.Connection, query: Query) -> list[Group]:
     """The dead letters of a query by fingerprint: the largest group first, and of two the one with the newer letter."""
-    lanes.refresh(db)
-    where, values = _filter_of(lanes, query, (JobState.DEAD_LETTER,))
+    where, values = _filter_of(query, (JobState.DEAD_LETTER,))
     if query.text:
         where += f" AND ({_SQL['has_text']})"
-        values |= _text_of(lanes, query)
+        values |= _text_of(query)
     rows = read_rows(db, _SQL["groups"].replace(":where", where), values)
-    newest = {record.fingerprint: record for record in records_of(db, lanes, [row[4] for row in rows])}
+    newest = {record.fingerprint: record for record in records_of(db, [row[4] for row in rows])}
     groups = []
-    for fingerprint, count, first_at, last_at, _, numbers in rows:
+    for fingerprint, count, first_at, last_at, _, tasks in rows:
         sample = newest[fingerprint]
         failure_type = sample.failure_type or FailureType.SYSTEM  # it may have been buried without a failure
-        tasks = {lanes.by_number[number].task for number in _decode_lanes(numbers)}
         groups.append(
             Group(
                 fingerprint=fingerprint,
                 count=count,
-                tasks=tuple(sorted(tasks)),
+                tasks=tuple(sorted(_decode_tasks(tasks))),
                 failure_type=failure_type,
                 severity=sample.severity or failure_type.severity,
                 error_name=sample.error_name,
@@ -88,7 +83,7 @@ def group_letters(db: apsw.Connection, lanes: Lanes, query: Query) -> list[Group
     return groups
 
 
-def _filter_of(lanes: Lanes, query: Query, states: tuple[JobState, ...]) -> _Filter:
+def _filter_of(query: Query, states: tuple[JobState, ...]) -> _Filter:
     """A condition and its values. States stand in it as they are, so that SQLite sees which index has them all."""
     parts = ["true"]
     values: dict[str, Any] = {}
@@ -99,13 +94,8 @@ def _filter_of(lanes: Lanes, query: Query, states: tuple[JobState, ...]) -> _Fil
     elif names:
         parts.append(f"state IN ({', '.join(map(repr, names))})")
     if query.task or query.queue:
-        wanted = [
-            lane.number
-            for lane in lanes.by_number.values()
-            if query.task in {"", lane.task} and query.queue in {"", lane.queue}
-        ]
-        parts.append("lane IN (SELECT value FROM json_each(:lanes))")
-        values["lanes"] = json.encode(wanted).decode()
+        parts.append(f"lane IN ({_SQL['lanes_of']})")
+        values |= {"queue": query.queue, "task": query.task}
     equal = {
         "tenant": query.tenant,
         "user": query.user or None,
@@ -124,10 +114,9 @@ def _filter_of(lanes: Lanes, query: Query, states: tuple[JobState, ...]) -> _Fil
     return " AND ".join(parts), values
 
 
-def _text_of(lanes: Lanes, query: Query) -> dict[str, Any]:
+def _text_of(query: Query) -> dict[str, Any]:
     text = query.text.encode().lower().decode()  # bytes: only a-z, as SQLite's own lower
-    numbers = array("q", [n for n, lane in lanes.by_number.items() if text in lane.task.encode().lower().decode()])
-    return {"text": text, "text_lanes": apsw.carray(numbers or array("q", [0]))}
+    return {"text": text}
 
 
 def _seq_of(cursor: str) -> int:

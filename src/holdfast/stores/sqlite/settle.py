@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from msgspec import Struct, json
@@ -11,6 +11,7 @@ from msgspec import Struct, json
 from holdfast.policy.lifecycle import LIFECYCLE
 from holdfast.ports import Settlement
 from holdfast.stores.sqlite.batch import Batch
+from holdfast.stores.sqlite.faults import Unwritable
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_value, text_list
 from holdfast.types import Change, JobState
@@ -86,8 +87,7 @@ def _update(batch: Batch, query: str, settlements: Sequence[Settlement], lanes: 
     if not settlements:
         return []
     now = batch.tick()
-    row_of = _completed_row if query == "complete" else _settled_row
-    rows = _encode([row_of(one) for one in settlements]).decode()
+    rows = _encoded(settlements, _completed_row if query == "complete" else _settled_row)
     batch.db.execute(_SQL[query], {"now": now, "rows": rows, "window": batch.books.key_window_s})
     if batch.db.changes() == len(settlements):
         _book(batch, settlements, _lanes_of(batch, settlements, lanes))
@@ -128,9 +128,26 @@ def _book(batch: Batch, settlements: Sequence[Settlement], lanes: Sequence[int])
         way = _WAYS[change]
         batch.move(lane, _RUNNING, way.state, n)
         batch.has_news = batch.has_news or not way.is_end
-    attempts = [(one.id, _encode(one.attempt).decode()) for one in settlements if one.attempt is not None]
-    if attempts:
-        batch.db.execute(_SQL["add_attempts"], (_encode(attempts).decode(),))
+    with_attempt = [one for one in settlements if one.attempt is not None]
+    if with_attempt:
+        batch.db.execute(_SQL["add_attempts"], (_encoded(with_attempt, _attempt_row),))
+
+
+def _encoded(settlements: Sequence[Settlement], row_of: Callable[[Settlement], tuple[Any, ...]]) -> str:
+    """Rows for `json_each`; of one that cannot be written, such as half of a surrogate pair, says whose it is."""
+    try:
+        return _encode([row_of(one) for one in settlements]).decode()
+    except (ValueError, TypeError, OverflowError):
+        for one in settlements:
+            try:
+                _encode(row_of(one))
+            except (ValueError, TypeError, OverflowError) as error:
+                raise Unwritable(one.id, error) from error
+        raise
+
+
+def _attempt_row(one: Settlement) -> tuple[Any, ...]:
+    return one.id, _encode(one.attempt).decode()
 
 
 def _completed_row(one: Settlement) -> tuple[Any, ...]:

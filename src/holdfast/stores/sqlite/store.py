@@ -34,7 +34,8 @@ from holdfast.ports import (
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.claim import claim_jobs
 from holdfast.stores.sqlite.opened import Opened
-from holdfast.stores.sqlite.people import change_jobs, prune_jobs
+from holdfast.stores.sqlite.people import change_jobs
+from holdfast.stores.sqlite.prune import prune_jobs
 from holdfast.stores.sqlite.records import get_records
 from holdfast.stores.sqlite.search import find_jobs, group_letters
 from holdfast.stores.sqlite.settle import settle
@@ -54,8 +55,9 @@ class SqliteStore:
     """Jobs in one file. It is opened by the first verb, and opened anew in a forked child.
 
     `synchronous` [FULL]: every commit is on the disk before it is acknowledged. NORMAL is faster, and loses the last
-    commits with the machine's power, though not with the process. `key_window_s` [86,400]: how long an idempotency key
-    is held after its job has ended. `clock_offset_s` is for tests, which move leases and due times with it.
+    commits with the machine's power, though not with the process, so it is not called durable. `key_window_s`
+    [86,400]: how long an idempotency key is held after its job has ended. `clock_offset_s` is for tests, which move
+    leases and due times with it.
     """
 
     def __init__(
@@ -98,7 +100,13 @@ class SqliteStore:
     @property
     def capabilities(self) -> Capabilities:
         self._open()
-        return Capabilities(name="sqlite", location=self._path, is_durable=True, is_shared=True, has_transactions=True)
+        return Capabilities(
+            name="sqlite",
+            location=self._path,
+            is_durable=self._synchronous != "NORMAL",
+            is_shared=True,
+            has_transactions=True,
+        )
 
     # ---------------------------------------------------------------- producers
 
@@ -126,7 +134,7 @@ class SqliteStore:
 
     async def reclaim(self, worker: str, token: bytes, limit: int) -> list[Delivery]:
         opened = self._open()
-        alive = await opened.reader.read(lambda db, _: opened.heartbeats.alive(db))
+        alive = await opened.reader.read(opened.heartbeats.alive)
         dead = opened.locks.dead_of(other for other in alive if other != worker)
         gone: list[str] = []
         try:
@@ -151,18 +159,18 @@ class SqliteStore:
     # ---------------------------------------------------------------- people
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
-        return await self._open().reader.read(lambda db, lanes: get_records(db, lanes, ids))
+        return await self._open().reader.read(lambda db: get_records(db, ids))
 
     async def find(self, query: Query) -> Page:
-        return await self._open().reader.read(lambda db, lanes: find_jobs(db, lanes, query))
+        return await self._open().reader.read(lambda db: find_jobs(db, query))
 
     async def groups(self, query: Query) -> list[Group]:
-        return await self._open().reader.read(lambda db, lanes: group_letters(db, lanes, query))
+        return await self._open().reader.read(lambda db: group_letters(db, query))
 
     async def stats(self, since_minute: int | None = None) -> Stats:
         opened = self._open()
         now = opened.store_clock.now()
-        return await opened.reader.read(lambda db, lanes: read_stats(db, lanes, since_minute, now))
+        return await opened.reader.read(lambda db: read_stats(db, since_minute, now))
 
     async def change(self, operation: Operation) -> list[Changed]:
         if operation.change not in _BY_PEOPLE:
@@ -209,7 +217,7 @@ class SqliteStore:
             settled = settle(batch, exchange.settlements, known)
             for one in exchange.settlements:
                 known.pop(one.id, None)
-        changed = change_values(batch, exchange.changes) if exchange.changes else ()
+        changed = change_values(batch, exchange.changes, now) if exchange.changes else ()
         if exchange.counts:
             add_counts(batch, exchange.counts)
         deliveries: Sequence[Delivery] = ()

@@ -52,9 +52,12 @@ class JobTransaction:
         self._give_back = give_back
         self._tell = tell
         self._mutex = threading.Lock()
+        self._ending = threading.Lock()
+        """Held for moments, never while a statement runs: under it the block and the watchdog settle who ends it."""
         self._left = threading.Event()
         self._has_begun = False
         self._is_over = False
+        self._is_committing = False
         self._is_left = False
         self._is_own = False
         self._is_broken = False
@@ -72,6 +75,7 @@ class JobTransaction:
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any] | Mapping[str, Any]]) -> None:
         """Run one statement for each row."""
+        rows = list(rows)  # whoever makes them may be slow, and must not keep the watchdog out meanwhile
         with self._mutex:
             self._run(lambda: self._db.executemany(sql, rows, can_cache=False).fetchall())
 
@@ -88,7 +92,8 @@ class JobTransaction:
                 if error is None:
                     self._run(self._complete)
             finally:
-                self._is_left = True
+                with self._ending:
+                    self._is_left = True
                 self._left.set()
                 self._is_own = True
                 with suppress(apsw.Error):
@@ -115,7 +120,8 @@ class JobTransaction:
             if isinstance(error, apsw.SQLError | apsw.ConstraintError | apsw.BindingsError):
                 raise StoreError(f"job.transaction(): {error}") from error
             raise translated(error, self._path) from error
-        self._check()
+        if not self._is_committing:  # else it is committed, however long that took
+            self._check()
         return answer
 
     def _check(self) -> None:
@@ -147,6 +153,9 @@ class JobTransaction:
         if not is_settled or not batch.is_claimed(self._settlement.token):
             raise LeaseLost(f"job {self._settlement.id} belongs to somebody else by now; its writes were rolled back")
         batch.flush()
+        with self._ending:
+            self._check()
+            self._is_committing = True
         self._turn.end(self._db)
 
     def _before_each(self, _cursor: apsw.Cursor, _sql: str, _bindings: object) -> bool:
@@ -155,9 +164,12 @@ class JobTransaction:
             self._begin()
         return True
 
-    def _authorize(self, action: int, one: str | None, two: str | None, _db: str | None, _by: str | None) -> int:
+    def _authorize(self, action: int, one: str | None, two: str | None, where: str | None, _by: str | None) -> int:
         if self._is_own or action in _READING:
             return apsw.SQLITE_OK
+        if where == "temp":  # it would outlive the job, and take the next one's writes
+            self._refusal = "temporary tables, views and triggers are not for a job's transaction"
+            return apsw.SQLITE_DENY
         if action in _STEERING:
             self._refusal = _STEERING[action]
             return apsw.SQLITE_DENY
@@ -172,8 +184,11 @@ class JobTransaction:
     def _watch(self) -> None:
         if self._clock.wait(self._left, self._limit_s):
             return
-        self._is_over = True
-        self._db.interrupt()
+        with self._ending:
+            if self._is_committing or self._is_left:  # the connection may be another's by now
+                return
+            self._is_over = True
+            self._db.interrupt()
         with self._mutex:
             if not self._is_left:
                 self._is_own = True

@@ -18,11 +18,12 @@ COUNTS_KEPT_MINUTES: Final = 8 * 24 * 60
 """Older ones are pruned: a week, and a day to look at it."""
 
 
-def change_values(batch: Batch, changes: Sequence[ValueChange]) -> list[bool]:
+def change_values(batch: Batch, changes: Sequence[ValueChange], now: float) -> list[bool]:
     """Compare and set, one after the other."""
     answers = []
     for change in changes:
-        batch.db.execute(_SQL["change"], {"key": change.key, "expected": change.expected, "data": change.data})
+        values = {"key": change.key, "expected": change.expected, "data": change.data, "now": now}
+        batch.db.execute(_SQL["change"], values)
         answers.append(batch.db.changes() > 0)
     batch.has_news = batch.has_news or any(answers)
     return answers

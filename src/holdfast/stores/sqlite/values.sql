@@ -1,8 +1,8 @@
 -- name: change
-INSERT INTO holdfast_values (key, version, data)
-SELECT :key, (SELECT coalesce(max(version), 0) + 1 FROM holdfast_values), :data
+INSERT INTO holdfast_values (key, version, data, removed_at)
+SELECT :key, (SELECT coalesce(max(version), 0) + 1 FROM holdfast_values), :data, CASE WHEN :data IS NULL THEN :now END
 WHERE :expected = coalesce((SELECT version FROM holdfast_values WHERE key = :key AND data IS NOT NULL), 0)
-ON CONFLICT (key) DO UPDATE SET version = excluded.version, data = excluded.data
+ON CONFLICT (key) DO UPDATE SET version = excluded.version, data = excluded.data, removed_at = excluded.removed_at
 
 -- name: newer
 SELECT json_group_array(json_array(key, version, hex_or_null)) FROM (

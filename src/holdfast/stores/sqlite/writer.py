@@ -14,7 +14,7 @@ from holdfast.errors import StoreError
 from holdfast.ports import Enqueued
 from holdfast.stores.sqlite.batch import Batch, Books
 from holdfast.stores.sqlite.enqueue import add_jobs
-from holdfast.stores.sqlite.faults import DiskFull, StillBusy, is_broken, translated
+from holdfast.stores.sqlite.faults import DiskFull, StillBusy, disk_full, is_broken, translated
 from holdfast.stores.sqlite.reserve import Reserve
 from holdfast.stores.sqlite.turns import Turn
 from holdfast.types import NewJob
@@ -55,7 +55,8 @@ class Writer:
         self._books: Books | None = None
         self._mutex = threading.Lock()
         self._waiting: list[_Ask] = []
-        self._is_held = False
+        self._holder: _Ask | threading.Thread | None = None
+        """Who has the pen: a sync caller by its ask, or the thread."""
         self._thread: threading.Thread | None = None
         self._wake = threading.Semaphore(0)
         self._is_closed = False
@@ -94,31 +95,40 @@ class Writer:
     # ---------------------------------------------------------------- who holds the pen
 
     def _ask_now(self, ask: _Ask, *, is_last: bool = False) -> Any:
-        with self._mutex:
-            self._check_open()
-            self._is_closed = is_last
-            self._waiting.append(ask)
-            is_free = not self._is_held
-            if is_free:
-                self._is_held = True
-            else:
-                ask.woken = threading.Lock()
-                ask.woken.acquire()
-        if ask.woken is not None:
-            ask.woken.acquire()  # until it is done, or the pen is ours
-        if not ask.is_done:
-            self._write_waiting(ask)
+        try:
+            with self._mutex:
+                self._check_open()
+                self._is_closed = is_last
+                self._waiting.append(ask)
+                if self._holder is None:
+                    self._holder = ask
+                else:
+                    ask.woken = threading.Lock()
+                    ask.woken.acquire()
+            if ask.woken is not None:
+                ask.woken.acquire()  # until it is done, or the pen is ours
+            if not ask.is_done:
+                self._write_waiting(ask)
+        except BaseException:  # Ctrl-C, or a signal of the caller's own
+            self._withdraw(ask)
+            raise
         if ask.error is not None:
             raise ask.error
         return ask.answer
+
+    def _withdraw(self, ask: _Ask) -> None:
+        """Its caller waits no more: take it back if it is not being written, and leave the pen to others."""
+        with self._mutex:
+            self._waiting = [one for one in self._waiting if one is not ask]
+            if self._holder is ask:
+                self._pass_pen()
 
     async def _ask(self, ask: _Ask) -> Any:
         with self._mutex:
             self._check_open()
             self._waiting.append(ask)
-            if not self._is_held:
-                self._is_held = True
-                self._wake_thread()
+            if self._holder is None:
+                self._pass_pen()
         assert ask.future is not None  # noqa: S101
         return await ask.future
 
@@ -126,28 +136,40 @@ class Writer:
         if self._is_closed:
             raise StoreError(f"{self._path}: the store is closed")
 
-    def _wake_thread(self) -> None:
-        """Give the pen to the thread; called with the mutex held."""
+    def _pass_pen(self) -> None:
+        """Give the pen to whoever waits first, or to nobody; called with the mutex held."""
+        heir = self._waiting[0] if self._waiting else None
+        if heir is None:
+            self._holder = None
+        elif heir.woken is not None:
+            heir.woken.release()
+            self._holder = heir
+        else:
+            self._holder = self._wake_thread()
+
+    def _wake_thread(self) -> threading.Thread:
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="holdfast-writer", daemon=True)
             self._thread.start()
         self._wake.release()
+        return self._thread
 
     def _serve(self) -> None:
         while True:
             self._wake.acquire()
             with self._mutex:
-                is_asked = self._is_held and bool(self._waiting)
-                if self._is_closed and not is_asked:
+                has_pen = self._holder is self._thread
+                if self._is_closed and not has_pen:
                     return
-            if is_asked:
+            if has_pen:
                 self._write_waiting()
 
     def _write_waiting(self, own: _Ask | None = None) -> None:
         """Write all that waits, then hand the pen to the first of those who came meanwhile."""
-        with self._mutex:
-            asks, self._waiting = self._waiting[:_MOST_AT_ONCE], self._waiting[_MOST_AT_ONCE:]
+        asks: list[_Ask] = []
         try:
+            with self._mutex:
+                asks, self._waiting = self._waiting[:_MOST_AT_ONCE], self._waiting[_MOST_AT_ONCE:]
             self._write(asks)
         except BaseException:  # Ctrl-C in a caller's thread: the others' asks go to the next one
             with self._mutex:
@@ -156,13 +178,7 @@ class Writer:
             raise
         finally:
             with self._mutex:
-                heir = self._waiting[0] if self._waiting else None
-                if heir is None:
-                    self._is_held = False
-                elif heir.woken is not None:
-                    heir.woken.release()
-                else:
-                    self._wake_thread()
+                self._pass_pen()
             self._deliver(asks)
 
     @staticmethod
@@ -182,24 +198,43 @@ class Writer:
 
     def _write(self, asks: Sequence[_Ask]) -> None:
         """Write them together; if that fails, each by itself, so that none fails for its neighbours."""
-        error = self._commit(asks)
+        wanted = self._without_refused(asks)
+        error = self._commit(wanted) if wanted else None
         if isinstance(error, DiskFull):
-            self._write_when_full(asks, error)
+            self._write_when_full(wanted, error)
         elif error is not None:
-            if len(asks) == 1 or isinstance(error, StillBusy):
-                for ask in asks:
+            if len(wanted) == 1 or isinstance(error, StillBusy):
+                for ask in wanted:
                     ask.error = error
             else:
-                for ask in asks:
+                for ask in wanted:
                     ask.error = self._commit([ask])
         for ask in asks:
             ask.is_done = True
 
+    def _without_refused(self, asks: Sequence[_Ask]) -> Sequence[_Ask]:
+        """New jobs are refused at once while the space that is kept for work under way is gone."""
+        for ask in asks:
+            ask.error = None
+        if all(ask.run is not None for ask in asks) or self._reserve.is_kept():
+            return asks
+        for ask in asks:
+            if ask.run is None:
+                ask.error = disk_full(self._path)
+        return [ask for ask in asks if ask.run is not None]
+
     def _write_when_full(self, asks: Sequence[_Ask], error: DiskFull) -> None:
         """Refuse new jobs, and let what is under way come to its end on the space that was kept for it."""
-        self._reserve.free()
         for ask in asks:
-            ask.error = error if ask.run is None else self._commit([ask])
+            if ask.run is None:
+                ask.error = error
+                continue
+            ask.error = self._commit([ask])
+            if isinstance(ask.error, DiskFull):
+                for _ in self._reserve.make_room(self._books.db if self._books is not None else None):
+                    ask.error = self._commit([ask])
+                    if not isinstance(ask.error, DiskFull):
+                        break
 
     def _commit(self, asks: Sequence[_Ask]) -> BaseException | None:
         try:
@@ -218,7 +253,7 @@ class Writer:
             raise
         if batch.has_news:
             self._tell()
-        self._reserve.keep()
+        self._reserve.keep(batch.db)
         return None
 
     def _failed(self, error: BaseException) -> BaseException:

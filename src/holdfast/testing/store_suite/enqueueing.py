@@ -98,7 +98,12 @@ class EnqueueSuite:
     async def test_a_known_id_is_not_new_again_in_any_state(self, store: Store, state: JobState) -> None:
         job_id = await job_in(store, state)
         again = NewJob(id=job_id, task="greet", payload=b"{}")
-        assert await store.enqueue([again]) == [Enqueued(job_id, is_new=False)]
+        assert await store.enqueue([again]) == [Enqueued(job_id, is_new=False, state=state)]
+        with_key = new_job(idempotency_key="k")
+        assert await store.enqueue([with_key, again]) == [
+            Enqueued(with_key.id),
+            Enqueued(job_id, is_new=False, state=state),
+        ]
         assert await state_of(store, job_id) is state
 
     async def test_a_job_that_was_removed_may_come_again(self, store: Store) -> None:
@@ -229,7 +234,7 @@ class IdempotencySuite:
     ) -> None:
         job_id = await job_in(store, state, idempotency_key="k")
         advance(KEY_WINDOW_S * 3)
-        assert await store.enqueue([new_job(idempotency_key="k")]) == [Enqueued(job_id, is_new=False)]
+        assert await store.enqueue([new_job(idempotency_key="k")]) == [Enqueued(job_id, is_new=False, state=state)]
 
     @pytest.mark.parametrize("state", ENDED)
     async def test_a_key_holds_for_its_window_after_the_end_and_is_free_afterwards(
@@ -238,8 +243,8 @@ class IdempotencySuite:
         job_id = await job_in(store, state, idempotency_key="k")
         advance(KEY_WINDOW_S - HOUR_S)
         other = new_job(payload=b"[]", idempotency_key="k")
-        assert await store.enqueue([new_job(idempotency_key="k")]) == [Enqueued(job_id, is_new=False)]
-        assert (await store.enqueue([other]))[0].is_conflict
+        assert await store.enqueue([new_job(idempotency_key="k")]) == [Enqueued(job_id, is_new=False, state=state)]
+        assert await store.enqueue([other]) == [Enqueued(job_id, is_new=False, is_conflict=True, state=state)]
         advance(HOUR_S + 1)
         assert await store.enqueue([other]) == [Enqueued(other.id)]
         assert await state_of(store, job_id) is state

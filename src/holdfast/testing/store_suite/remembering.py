@@ -11,7 +11,9 @@ import pytest
 from holdfast.clock import new_token
 from holdfast.ports import Count, Exchange, Note, Notes, Store, Value, ValueChange
 from holdfast.testing.store_suite.steps import (
+    HOUR_S,
     RETURNING,
+    Advance,
     bury,
     change,
     claim,
@@ -176,6 +178,28 @@ class ValueSuite:
         await change_value(store, "b", 0, b"1")
         newer = await values_of(store, seen=first)
         assert first < newer["a"].version < newer["b"].version
+
+    async def test_a_removal_is_told_to_those_who_come_within_the_hour(self, store: Store, advance: Advance) -> None:
+        await change_value(store, "a", 0, b"1")
+        first = (await values_of(store))["a"].version
+        await change_value(store, "a", first, None)
+        await change_value(store, "b", 0, b"1")
+        advance(HOUR_S - 300)
+        await store.prune(100)
+        assert (await values_of(store, seen=first))["a"].data is None
+
+    async def test_removed_values_are_pruned_and_versions_rise_all_the_same(
+        self, store: Store, advance: Advance
+    ) -> None:
+        for key in ("a", "b"):
+            await change_value(store, key, 0, b"1")
+            await change_value(store, key, (await values_of(store))[key].version, None)
+        last = (await values_of(store))["b"].version
+        advance(HOUR_S + 1)
+        await store.prune(100)
+        assert "a" not in await values_of(store)
+        assert await change_value(store, "a", 0, b"2")
+        assert (await values_of(store, seen=last))["a"].data == b"2"
 
     async def test_only_newer_values_come_back_oldest_first(self, store: Store) -> None:
         for key in ("c", "a", "b"):

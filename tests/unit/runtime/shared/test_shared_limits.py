@@ -257,6 +257,18 @@ def test_a_run_that_never_begins_gives_its_start_back(limited: Fleet) -> None:
     assert limited.worker().caps(limited.now) == {TASK: 3}
 
 
+def test_nothing_is_given_back_twice_after_a_lost_reply(limited: Fleet) -> None:
+    worker = limited.worker()
+    go, _ = limited.go(worker, ASK), limited.go(worker, ASK)
+    worker.release(go)
+    changes = worker.changes(limited.now)
+    assert limited.change(changes[0])  # it took effect, but the reply is lost
+    worker.lost(changes)
+    limited.sync(worker)
+    limited.flush(worker)
+    assert limited.worker().caps(limited.now)[TASK] == 2
+
+
 def test_giving_a_start_back_does_not_speed_up_the_pace_once_it_has_caught_up(fleet: Fleet) -> None:
     fleet.limits = {"shop.charge": Rate(2, 8.0, burst=1)}
     worker, other = fleet.worker(), fleet.worker()

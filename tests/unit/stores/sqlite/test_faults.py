@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 import pytest
@@ -16,6 +20,8 @@ from holdfast.errors import StoreError
 from holdfast.ports import Claim, Exchange, Query, Settlement, WorkerRecord
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite import settle as settling
+from holdfast.stores.sqlite.reserve import Reserve
+from holdfast.testing import ManualClock
 from holdfast.types import Change, JobState, NewJob
 from tests.unit.stores.sqlite.conftest import CheckBooks
 
@@ -42,6 +48,16 @@ async def main():
 asyncio.run(main())
 """
 
+MIB = 1024 * 1024
+
+
+class Usage(NamedTuple):
+    """What `shutil.disk_usage` answers."""
+
+    total: int
+    used: int
+    free: int
+
 
 def new_job(payload: bytes = b"{}") -> NewJob:
     return NewJob(id=new_id(), task="greet", payload=payload)
@@ -66,12 +82,93 @@ async def test_a_full_disk_refuses_new_jobs_and_heals_by_itself(
     with pytest.raises(StoreError, match="disk is full") as caught:
         await store.enqueue([new_job(b"x" * 100_000)])
     assert isinstance(caught.value.__cause__, apsw.FullError)
-    assert not path.with_name("jobs.db.reserve").exists()  # given back for what is under way
+    assert path.with_name("jobs.db.reserve").exists()  # kept for what is under way
     done = Settlement(id=kept.id, token=got.deliveries[0].token, change=Change.COMPLETE)
     assert (await store.exchange(Exchange(settlements=[done]))).settled == [True]
     db.execute("PRAGMA max_page_count = 1000000").fetchall()
     assert (await store.enqueue([new_job(b"x" * 100_000)]))[0].is_new
     check_books()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of six megabytes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode != 0:
+        pytest.skip("A SMALL DISK CANNOT BE MOUNTED HERE")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: Path) -> Path:
+    ballast = folder / "ballast"
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(4096)):
+            continue
+    return ballast
+
+
+async def test_on_a_full_disk_all_that_runs_is_settled_however_many_new_jobs_were_refused(small_disk: Path) -> None:
+    store = SqliteStore(small_disk / "jobs.db")
+    await store.enqueue([new_job() for _ in range(60)])
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    got = await store.exchange(Exchange(claim=Claim(worker="w", token=new_token(), limit=60)))
+    ballast = fill(small_disk)
+    refused = 0
+    for _ in range(200):
+        try:
+            await store.enqueue([new_job(b"y" * 3000)])
+        except StoreError:
+            refused += 1
+    assert refused > 100
+    for one in got.deliveries:
+        done = Settlement(id=one.id, token=one.token, change=Change.COMPLETE, result=b"r" * 2000)
+        assert (await store.exchange(Exchange(settlements=[done]))).settled == [True]
+        assert (await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))).is_alive
+        with suppress(StoreError):
+            await store.enqueue([new_job(b"y" * 3000)])
+    ballast.unlink()
+    assert (await store.enqueue([new_job(b"y" * 3000)]))[0].is_new
+    await store.close()
+
+
+def test_a_reserve_is_not_made_of_the_space_that_it_gave_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Usage(total=8 * MIB, used=MIB, free=7 * MIB)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk)
+    clock, db = ManualClock(), apsw.Connection(str(path))
+    reserve = Reserve(str(path), clock)
+    assert reserve.make()
+    file = path.with_name("jobs.db.reserve")
+    size = file.stat().st_size
+    assert size == 7 * MIB // 10
+    assert len(list(reserve.make_room(db))) == 2
+    assert not file.exists()
+    disk = Usage(total=8 * MIB, used=8 * MIB - size, free=size)
+    reserve.keep(db)
+    assert not reserve.is_kept()
+    disk = Usage(total=8 * MIB, used=7 * MIB, free=MIB)  # somebody has made room
+    clock.advance(60.0)
+    reserve.keep(db)
+    db.close()
+    assert file.exists()
+    assert reserve.is_kept()
+
+
+async def test_while_the_reserve_is_gone_new_jobs_are_refused_at_once(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.enqueue([new_job()])
+    path.with_name("jobs.db.reserve").unlink()  # another process has spent it
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(total=100 * MIB, used=98 * MIB, free=2 * MIB))
+    with pytest.raises(StoreError, match="disk is full"):
+        store.enqueue_now([new_job()])
+    assert (await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))).is_alive
+    assert len((await store.exchange(Exchange(claim=Claim(worker="w", token=new_token(), limit=9)))).deliveries) == 1
+    monkeypatch.undo()
+    assert store.enqueue_now([new_job()])[0].is_new
+    assert path.with_name("jobs.db.reserve").stat().st_size == 2 * MIB
 
 
 async def test_after_a_failed_write_the_connection_is_not_used_again(

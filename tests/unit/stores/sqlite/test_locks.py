@@ -22,9 +22,13 @@ async def main():
     store = SqliteStore(sys.argv[1])
     await store.heartbeat(WorkerRecord(id="a/worker", lease_s=3600.0))
     got = await store.exchange(Exchange(claim=Claim(worker="a/worker", token=new_token(), limit=1)))
-    if sys.argv[2] == "fork" and os.fork() == 0:
-        sys.stdin.readline()  # the child lives on, until the test closes the pipe
-        os._exit(0)
+    if sys.argv[2] == "fork":
+        heard, told = os.pipe()
+        if os.fork() == 0:
+            os.write(told, b".")  # it runs, so what is done after a fork has been done
+            sys.stdin.readline()  # the child lives on, until the test closes the pipe
+            os._exit(0)
+        os.read(heard, 1)
     print(got.deliveries[0].id, flush=True)
     sys.stdin.readline()
 

@@ -15,6 +15,7 @@ from holdfast.clock import new_id
 from holdfast.errors import ConfigError, StoreError
 from holdfast.ports import Query
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.store import Synchronous
 from holdfast.types import NewJob
 
 
@@ -112,6 +113,15 @@ def test_settings_that_cannot_work_are_refused_at_once(path: Path) -> None:
         SqliteStore(path, synchronous="OFF")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="key_window_s"):
         SqliteStore(path, key_window_s=-1.0)
+
+
+@pytest.mark.parametrize(("synchronous", "is_durable"), [("NORMAL", False), ("FULL", True), ("EXTRA", True)])
+def test_only_what_outlives_a_power_cut_is_called_durable(
+    path: Path, synchronous: Synchronous, is_durable: bool
+) -> None:
+    store = SqliteStore(path, synchronous=synchronous)
+    assert store.capabilities.is_durable is is_durable
+    asyncio.run(store.close())
 
 
 def _popen(command: list[str]) -> subprocess.Popen[bytes]:

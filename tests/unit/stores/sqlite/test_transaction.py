@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -13,6 +15,8 @@ from holdfast.clock import new_id, new_token
 from holdfast.errors import IllegalChange, LeaseLost, StoreError
 from holdfast.ports import Claim, Exchange, Settlement, WorkerRecord
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.transaction import JobTransaction
+from holdfast.stores.sqlite.turns import Turn
 from holdfast.testing import ManualClock
 from holdfast.types import Change, JobState, NewJob
 
@@ -53,6 +57,11 @@ async def state_of(store: SqliteStore, settlement: Settlement) -> JobState:
         ("DROP TABLE holdfast_workers", "holdfast_workers is Holdfast's own table"),
         ("CREATE TRIGGER t AFTER UPDATE ON holdfast_jobs BEGIN DELETE FROM orders; END", "Holdfast's own table"),
         ("CREATE INDEX i ON holdfast_jobs (user)", "Holdfast's own table"),
+        ("CREATE TEMP TABLE orders (id)", "temporary tables"),
+        ("CREATE TABLE temp.scratch (id)", "temporary tables"),
+        ("CREATE TEMP VIEW orders AS SELECT 1", "temporary tables, views"),
+        ("CREATE TEMP TRIGGER t AFTER INSERT ON orders BEGIN DELETE FROM orders; END", "temporary tables"),
+        ("CREATE VIRTUAL TABLE temp.words USING fts5 (text)", "temporary tables"),
         ("INSERT INTO nowhere VALUES (1)", "no such table"),
         ("SELEC 1", "syntax error"),
     ],
@@ -130,6 +139,75 @@ async def test_a_statement_that_never_ends_is_interrupted(path: Path, orders: ap
     with pytest.raises(StoreError, match="longer than 5 s"):
         await asyncio.to_thread(run)
     assert await state_of(store, settlement) is JobState.RUNNING
+    orders.close()
+    await store.close()
+
+
+async def test_rows_that_come_slowly_do_not_keep_the_lock_from_others(path: Path, orders: apsw.Connection) -> None:
+    clock = ManualClock(auto=False)
+    store = SqliteStore(path, clock=clock)
+    settlement = await settlement_of(store)
+
+    def rows() -> Iterator[tuple[int, str]]:
+        yield (2, "Bob")
+        watchdog = next(thread for thread in threading.enumerate() if thread.name == "holdfast-transaction")
+        clock.advance(5.1)
+        watchdog.join(30.0)
+        assert not watchdog.is_alive()
+        orders.execute("INSERT INTO orders VALUES (3, 'Cy')")
+
+    with pytest.raises(StoreError, match="longer than 5 s"), store.transaction(settlement, 5.0) as tx:
+        tx.execute("INSERT INTO orders VALUES (1, 'Ada')")
+        tx.executemany("INSERT INTO orders VALUES (?, ?)", rows())
+    assert orders.execute("SELECT id FROM orders").fetchall() == [(3,)]
+    orders.close()
+    await store.close()
+
+
+async def test_a_commit_that_takes_longer_than_the_limit_is_a_commit(
+    path: Path, orders: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(auto=False)
+    store = SqliteStore(path, clock=clock)
+    settlement = await settlement_of(store)
+    real_end = Turn.end
+
+    def end_slowly(turn: Turn, db: apsw.Connection) -> None:
+        watchdog = next(thread for thread in threading.enumerate() if thread.name == "holdfast-transaction")
+        clock.advance(5.1)
+        watchdog.join(0.2)  # one that is wrong has interrupted by then, and waits for the block to be left
+        real_end(turn, db)
+
+    monkeypatch.setattr(Turn, "end", end_slowly)
+    with store.transaction(settlement, 5.0) as tx:
+        tx.execute("INSERT INTO orders VALUES (1, 'Ada')")
+    monkeypatch.undo()
+    assert orders.execute("SELECT id FROM orders").fetchall() == [(1,)]
+    assert await state_of(store, settlement) is JobState.COMPLETED
+    orders.close()
+    await store.close()
+
+
+async def test_a_watchdog_that_comes_late_leaves_the_connection_to_its_next_user(
+    path: Path, orders: apsw.Connection
+) -> None:
+    store = SqliteStore(path)
+    settlement = await settlement_of(store)
+    with store.transaction(settlement, 5.0) as tx:
+        tx.execute("INSERT INTO orders VALUES (1, 'Ada')")
+    assert isinstance(tx, JobTransaction)
+    tx._left.clear()  # as if its time had been over just before the block was left
+    tx._limit_s = 0.0
+    connection = tx._db
+    count = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000) SELECT max(late(i)) FROM n"
+
+    def late(*numbers: Any) -> Any:
+        if numbers[0] == 50:
+            tx._watch()
+        return numbers[0]
+
+    connection.create_scalar_function("late", late)
+    assert connection.execute(count).fetchall() == [(100_000,)]  # and no InterruptError
     orders.close()
     await store.close()
 

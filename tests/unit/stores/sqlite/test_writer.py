@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from pathlib import Path
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
-from holdfast.clock import new_id
+from holdfast.clock import SystemClock, new_id, new_token
 from holdfast.errors import StoreError
-from holdfast.ports import Enqueued, Query
+from holdfast.ports import Claim, Enqueued, Exchange, Query, Settlement, WorkerRecord
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.turns import Turn
+from holdfast.stores.sqlite.writer import _Ask
 from holdfast.testing import ManualClock
-from holdfast.types import NewJob
+from holdfast.types import Attempt, Change, FailureType, NewJob
 from tests.unit.stores.sqlite.conftest import CheckBooks
 
 UNWRITABLE = "lone \ud800 surrogate"
@@ -91,6 +94,85 @@ async def test_threads_that_enqueue_side_by_side_each_get_their_own_answer(
     for thread in threads:
         await asyncio.to_thread(thread.join)
     assert all(answers[number] == [Enqueued(job.id) for job in jobs[number]] for number in range(8))
+    check_books()
+
+
+class TimeIsUp(Exception):
+    """What a signal's handler raises in a request that took too long."""
+
+
+@pytest.mark.parametrize("has_heir", [False, True])
+def test_a_caller_that_is_interrupted_while_it_waits_leaves_the_pen_to_others(path: Path, has_heir: bool) -> None:
+    store = SqliteStore(path)
+    store.enqueue_now([new_job()])
+    writer = store._open().writer
+    given_up = new_job()
+
+    def is_up(*_: object) -> None:
+        raise TimeIsUp
+
+    def wait_for(n_waiting: int) -> None:
+        while len(writer._waiting) < n_waiting:
+            clock.sleep(0.001)
+
+    clock = SystemClock()
+    before = signal.signal(signal.SIGALRM, is_up)
+    threads = [threading.Thread(target=store.enqueue_now, args=([new_job()],)) for _ in range(3)]
+    try:
+        with OtherProcess(path):
+            threads[0].start()  # has the pen, and waits for the lock
+            while writer._holder is None or writer._waiting:
+                clock.sleep(0.001)
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(TimeIsUp):
+                store.enqueue_now([given_up])
+            if has_heir:
+                threads[1].start()
+                wait_for(1)
+        threads[2].start()
+        for thread in threads if has_heir else (threads[0], threads[2]):
+            thread.join(30.0)
+            assert not thread.is_alive()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert asyncio.run(store.get([given_up.id])) == [None]
+    assert store.enqueue_now([new_job()])[0].is_new
+    asyncio.run(store.close())
+
+
+def test_a_caller_that_is_interrupted_with_the_pen_in_its_hand_passes_it_on(path: Path) -> None:
+    store = SqliteStore(path)
+    store.enqueue_now([new_job()])
+    writer = store._open().writer
+    first, second = _Ask(None, [new_job()], None), _Ask(None, [new_job()], None)
+    second.woken = threading.Lock()
+    second.woken.acquire()
+    with writer._mutex:
+        writer._waiting += [first, second]
+        writer._holder = first
+    writer._withdraw(first)
+    assert second.woken.acquire(blocking=False)
+    writer._write_waiting(second)
+    assert (second.is_done, second.error) == (True, None)
+    assert store._open().writer._holder is None
+    asyncio.run(store.close())
+
+
+async def test_a_settlement_that_cannot_be_written_names_its_job_and_harms_no_other(
+    store: SqliteStore, check_books: CheckBooks
+) -> None:
+    await store.enqueue([new_job() for _ in range(3)])
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    got = (await store.exchange(Exchange(claim=Claim(worker="w", token=new_token(), limit=3)))).deliveries
+    attempt = Attempt(
+        number=1, started_at=1.0, ended_at=2.0, outcome=Change.BURY, failure_type=FailureType.SYSTEM, message=UNWRITABLE
+    )
+    first, second, third = (Settlement(id=one.id, token=one.token, change=Change.BURY) for one in got)
+    for bad in (replace(second, reason=UNWRITABLE), replace(second, attempt=attempt)):
+        with pytest.raises(StoreError, match=f"job {second.id}: its settlement cannot be written") as caught:
+            await store.exchange(Exchange(settlements=[first, bad, third]))
+        assert getattr(caught.value, "job_id", None) == second.id
+    assert (await store.exchange(Exchange(settlements=[first, second, third]))).settled == [True] * 3
     check_books()
 
 

@@ -11,9 +11,10 @@ CREATE TABLE holdfast_clock (
     base REAL NOT NULL
 ) WITHOUT ROWID;
 
--- Jobs that are open or closed together. Rows are added and never changed, so every process may keep them in memory.
+-- Jobs that are open or closed together. A row never changes and its number is never another's, so every process may keep
+-- it in memory; when some are dropped, which have no jobs, `lanes_epoch` in holdfast_meta changes.
 CREATE TABLE holdfast_lanes (
-    lane  INTEGER PRIMARY KEY,
+    lane  INTEGER PRIMARY KEY AUTOINCREMENT,
     queue TEXT NOT NULL,
     task  TEXT NOT NULL,
     gates TEXT NOT NULL,  -- a sorted JSON array, without queue and task
@@ -86,7 +87,7 @@ CREATE TABLE holdfast_tallies (
     PRIMARY KEY (lane, state)
 ) WITHOUT ROWID;
 
--- One row for each claim that is not settled to its end: what a dead worker held, without an index of running jobs.
+-- One row for each claim that is not settled to its end, and for the latest of each living worker: what a dead worker held, without an index of running jobs.
 CREATE TABLE holdfast_claims (
     number INTEGER PRIMARY KEY,
     token  BLOB    NOT NULL UNIQUE,
@@ -133,10 +134,12 @@ CREATE TABLE holdfast_replays (
 ) WITHOUT ROWID;
 
 CREATE TABLE holdfast_values (
-    key     TEXT    NOT NULL PRIMARY KEY,
-    version INTEGER NOT NULL UNIQUE,
-    data    BLOB                -- NULL: removed; the row stays for those who are to hear of it
+    key        TEXT    NOT NULL PRIMARY KEY,
+    version    INTEGER NOT NULL UNIQUE,
+    data       BLOB,               -- NULL: removed; the row stays for an hour, for those who are to hear of it
+    removed_at REAL
 ) WITHOUT ROWID;
+CREATE INDEX holdfast_values_removed ON holdfast_values (removed_at) WHERE removed_at IS NOT NULL;
 
 CREATE TABLE holdfast_counts (
     minute INTEGER NOT NULL,
