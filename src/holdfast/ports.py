@@ -70,7 +70,7 @@ class Settlement(Struct, frozen=True, kw_only=True):
     change: Change
     """One of `lifecycle.SETTLING`."""
     delay_s: float = 0.0
-    """For retry, park and release: due again after so long."""
+    """For retry, park and release: due again after so long. A release without a delay keeps its place in the queue."""
     keep_s: float | None = None
     """For the changes that end it: prune the record after so long; None keeps it. While its idempotency key holds, it
     is kept in any case."""

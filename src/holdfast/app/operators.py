@@ -9,14 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.app.job import Job
 from holdfast.errors import ConfigError, HoldfastError, NotFound
 from holdfast.ports import Changed, Exchange, Operation, Page, Query, Value, ValueChange
 from holdfast.runtime.export import Imported, export_letters, import_letters
-from holdfast.runtime.inbox import Filters, Inbox, LetterStats, instant_of
+from holdfast.runtime.inbox import Filters, Inbox, LetterStats, encoded_arguments, instant_of
 from holdfast.runtime.replay import Replay
 from holdfast.runtime.replays import Preview
 from holdfast.runtime.schedules import Schedules, ScheduleStatus
@@ -88,7 +87,7 @@ class DeadLetterDesk(_Desk):
         if payload is not None:
             letter = await self._inbox.get(id)
             if (task := self._app.tasks.get(letter.task)) is not None:
-                task.spec.arguments.decode(msgspec.json.encode(dict(payload)))
+                task.spec.arguments.decode(encoded_arguments(payload))
         return await self._inbox.retry(id, payload)
 
     def remove(self, id: str) -> Changed:  # noqa: A002

@@ -91,7 +91,7 @@ class Inbox:
         The original arguments are kept beside the new ones. Where it is no dead letter nothing is done, and the answer
         says so.
         """
-        data = None if payload is None else _encoded(payload)
+        data = None if payload is None else encoded_arguments(payload)
         (changed,) = await self._store.change(Operation(change=Change.REPLAY, ids=(id,), payload=data))
         return changed
 
@@ -215,7 +215,8 @@ def _removal(ids: list[str]) -> Operation:
     return Operation(change=Change.REMOVE, ids=ids)
 
 
-def _encoded(payload: Mapping[str, Any]) -> bytes:
+def encoded_arguments(payload: Mapping[str, Any]) -> bytes:
+    """The arguments as JSON; Invalid where they would not come back as they are."""
     if not isinstance(payload, Mapping):
         raise ConfigError(f"payload={payload!r}: must be an object with the arguments by name")
     stored = msgspec.json.decode(_any_arguments.encode((dict(payload),), {}), type=dict[str, msgspec.Raw])

@@ -38,7 +38,7 @@ class Harness:
             store=app.store,
             specs=app.specs,
             guards=guards,
-            on_values=lambda reply: None if guards.absorb(reply.values, reply.now) else None,
+            on_values=lambda reply: list(guards.absorb(reply.values, reply.now)).clear(),
             worker=WORKER,
             room=room or Room(),
             clock=app.clock,

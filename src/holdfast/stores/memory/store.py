@@ -42,6 +42,7 @@ from holdfast.stores.memory.values import CountTable, ValueTable
 from holdfast.stores.memory.workers import StoredWorker, WorkerTable
 from holdfast.types import Change, Group, JobRecord, JobState, NewJob
 
+_RELEASE: Final = Change.RELEASE
 _RUNNING: Final = JobState.RUNNING
 _CLAIM: Final = Change.CLAIM
 _BY_PEOPLE: Final = frozenset({Change.CANCEL, Change.REPLAY, Change.REMOVE})
@@ -250,8 +251,10 @@ class MemoryStore:
         job.take_over(settlement)
         if job.state.is_terminal:
             self._jobs.end(job, now, settlement.keep_s)
+        elif change is _RELEASE and settlement.delay_s <= 0.0:
+            self._make_ready(job, now, job.due_at)  # nobody ran it: it keeps its place
         else:
-            self._make_ready(job, now, settlement.delay_s)
+            self._make_ready(job, now, now + max(0.0, settlement.delay_s))
         return True
 
     def _change(self, id: str, operation: Operation) -> Changed:  # noqa: A002
@@ -285,10 +288,11 @@ class MemoryStore:
     def _replay(self, job: StoredJob, operation: Operation) -> None:
         self._jobs.move(job, Change.REPLAY)
         job.begin_anew(operation)
-        self._make_ready(job, self._now(), operation.delay_s)
+        now = self._now()
+        self._make_ready(job, now, now + max(0.0, operation.delay_s))
 
-    def _make_ready(self, job: StoredJob, now: float, delay_s: float) -> None:
-        job.due_at = now + max(0.0, delay_s)
+    def _make_ready(self, job: StoredJob, now: float, due_at: float) -> None:
+        job.due_at = due_at
         self._ready.add(job, now)
         self._signals.tell()
 

@@ -40,7 +40,7 @@ WHERE seq IN (SELECT value FROM carray(:seqs))
 -- name: deliveries
 SELECT
     json_group_array(json_array(
-        id, lane, attempt, due_at, length(payload),
+        id, lane, attempt, due_at, octet_length(payload),
         CASE WHEN
             settled OR created_at <> due_at OR tenant <> '' OR user <> '' OR project <> '' OR trace IS NOT NULL
             OR is_orphan OR has_notes

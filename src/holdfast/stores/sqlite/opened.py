@@ -165,13 +165,15 @@ class Opened:
         self._clock = clock
         open_database(path, synchronous, clock)
         self.store_clock = self._agree_on_clock()
-        reserve = Reserve(path, clock)
-        reserve.make()
+        self._reserve = Reserve(path, clock)
+        self._reserve.make()
         self.locks = WorkerLocks(path)
         self.news = News(path, self._reading, clock)
-        self.writer = Writer(path, self._books, Turn(path, clock), reserve, self.news.tell)
+        self.writer = Writer(path, self._watched_books, Turn(path, clock), self._reserve, self.news.tell)
         self.reader = Reader(path, self._reading)
-        self.heartbeats = Heartbeats(path, self._writing, clock, self.store_clock, self.locks, reserve, self.news.tell)
+        self.heartbeats = Heartbeats(
+            path, self._writing, clock, self.store_clock, self.locks, self._reserve, self.news.tell
+        )
         self._mutex = threading.Lock()
         self._spare: list[tuple[Books, Turn]] = []
 
@@ -219,6 +221,11 @@ class Opened:
         with suppress(apsw.Error):
             books.db.close(True)
         turn.close()
+
+    def _watched_books(self) -> Books:
+        books = self._books()
+        self._reserve.watch(books.db)
+        return books
 
     def _books(self) -> Books:
         return Books(self._writing(), self.store_clock, Lanes(), self._key_window_s)

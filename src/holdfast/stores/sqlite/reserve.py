@@ -12,10 +12,13 @@ from typing import Final
 import apsw
 
 from holdfast.ports import Clock
+from holdfast.stores.sqlite.rows import read_value
 
 _SIZE: Final = 2 * 1024 * 1024
 _PART_OF_FREE: Final = 10
 _LOOK_EVERY_S: Final = 5.0
+_LOOK_EVERY_PAGES: Final = 32
+_MOST_PAGES: Final = 1000
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -24,14 +27,21 @@ class Reserve:
 
     Settlements, notes and heartbeats may spend it; new jobs may not, and are refused for as long as it is gone. It is
     made again only where there is more room than it gave back itself. Best effort, as everything about a full disk is.
+
+    It also moves the log into the database, in place of SQLite's own rule, and the sooner the less space is left: what
+    is in the log needs its space a second time to get out of it.
     """
 
     def __init__(self, path: str, clock: Clock) -> None:
+        self._path = path
         self._file = f"{path}.reserve"
         self._folder = os.path.dirname(path)
         self._clock = clock
         self._looked_at = float("-inf")
         self._is_possible = True
+        self._is_spent = False
+        self._pages = 0
+        self._looked_pages = 0
 
     def make(self) -> bool:
         """Write the file, unless it is there; say whether it is, or can never be."""
@@ -53,21 +63,45 @@ class Reserve:
 
     def make_room(self, db: apsw.Connection | None) -> Iterator[None]:
         """Find room for work under way, a little more with each step: first what is in the log already, then this."""
-        _move_log(db)
+        self._move_log(db)
         yield
+        self._is_spent = True
         with suppress(OSError):
             os.unlink(self._file)
-        _move_log(db)
+        self._move_log(db)
         yield
 
+    # ---------------------------------------------------------------- the log of the writing connection
+
+    def watch(self, db: apsw.Connection) -> None:
+        """From now on, `keep` follows every commit on this connection."""
+        db.set_wal_hook(self._on_commit)
+
     def keep(self, db: apsw.Connection) -> None:
-        """After a commit: if it was spent, by any process, see that the log stays small, and make it again in time."""
-        if os.path.exists(self._file) or not self._is_possible:
+        """After a commit: see that the log does not take the space that is left, and make a spent reserve again."""
+        if not self._is_spent and self._pages // _LOOK_EVERY_PAGES == self._looked_pages:
             return
-        _move_log(db)  # else it would take all the space, and the database could not grow by what is in it
-        if self._clock.monotonic() - self._looked_at > _LOOK_EVERY_S:
+        self._looked_pages = self._pages // _LOOK_EVERY_PAGES
+        self._is_spent = self._is_possible and not os.path.exists(self._file)
+        is_short = self._pages * 4 * 4096 > shutil.disk_usage(self._folder).free
+        if self._is_spent or is_short or self._pages >= _MOST_PAGES:
+            self._move_log(db)
+        if self._is_spent and self._clock.monotonic() - self._looked_at > _LOOK_EVERY_S:
             self._looked_at = self._clock.monotonic()
             self.make()
+
+    def _on_commit(self, _db: apsw.Connection, _name: str, pages: int) -> int:
+        self._pages = pages
+        return apsw.SQLITE_OK
+
+    def _move_log(self, db: apsw.Connection | None) -> None:
+        """Move the log into the database, so that it is written from its start again; only where there is room."""
+        if db is None:
+            return
+        with suppress(apsw.Error, OSError):
+            size = read_value(db, "PRAGMA page_count") * read_value(db, "PRAGMA page_size")
+            if size - os.path.getsize(self._path) <= shutil.disk_usage(self._folder).free:
+                db.wal_checkpoint()
 
     def _write(self, size: int) -> bool:
         try:
@@ -81,10 +115,3 @@ class Reserve:
             self._is_possible = error.errno in _FULL
             return not self._is_possible
         return True
-
-
-def _move_log(db: apsw.Connection | None) -> None:
-    """Move the log into the database's free pages, so that it is written from its start again."""
-    if db is not None:
-        with suppress(apsw.Error):
-            db.wal_checkpoint()

@@ -25,7 +25,7 @@ SET state = one.value ->> 6, changed_at = :now, settled = one.value ->> 7, retri
     started_at = coalesce(one.value ->> 4, started_at),
     keep_until = :now + CASE WHEN held_key IS NULL THEN one.value ->> 5 ELSE max(one.value ->> 5, :window) END,
     reason = one.value ->> 8,
-    due_at = coalesce(:now + (one.value ->> 9), due_at),
+    due_at = CASE WHEN one.value ->> 13 AND one.value ->> 9 = 0 THEN due_at ELSE coalesce(:now + (one.value ->> 9), due_at) END,
     is_ready = CASE WHEN one.value ->> 9 = 0 THEN 1 END,
     wakes_at = CASE WHEN one.value ->> 9 > 0 THEN :now + (one.value ->> 9) END,
     given_up = one.value ->> 10,

@@ -106,12 +106,18 @@ class SettleSuite:
         assert again.id == delivery.id
         assert again.token != delivery.token
 
-    @each_returning
-    async def test_what_goes_back_stands_behind_what_was_due_before(self, store: Store, returning: Change) -> None:
+    @pytest.mark.parametrize("returning", [Change.RETRY, Change.PARK])
+    async def test_what_ran_stands_behind_what_was_due_before(self, store: Store, returning: Change) -> None:
         delivery = await start(store)
         others = await enqueue(store, new_job(), new_job())
         await settle(store, delivery, returning)
         assert await claimed_ids(store) == [*others, delivery.id]
+
+    async def test_what_is_released_keeps_its_place(self, store: Store) -> None:
+        delivery = await start(store)
+        others = await enqueue(store, new_job(), new_job())
+        await settle(store, delivery, Change.RELEASE)
+        assert await claimed_ids(store) == [delivery.id, *others]
 
     @each_returning
     async def test_what_goes_back_keeps_its_priority(self, store: Store, returning: Change) -> None:
