@@ -19,6 +19,9 @@ _PART_OF_FREE: Final = 10
 _LOOK_EVERY_S: Final = 5.0
 _LOOK_EVERY_PAGES: Final = 32
 _MOST_PAGES: Final = 1000
+_PAGE: Final = 4096
+_PASSIVE: Final = apsw.SQLITE_CHECKPOINT_PASSIVE
+_TRUNCATE: Final = apsw.SQLITE_CHECKPOINT_TRUNCATE
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -40,6 +43,8 @@ class Reserve:
         self._looked_at = float("-inf")
         self._is_possible = True
         self._is_spent = False
+        self._is_stuck = False
+        """More is in the log than there is room for outside of it."""
         self._pages = 0
         self._looked_pages = 0
 
@@ -57,19 +62,22 @@ class Reserve:
             return os.path.exists(self._file)
         return self._write(size)
 
-    def is_kept(self) -> bool:
+    def is_kept(self, db: apsw.Connection | None) -> bool:
         """Whether the space is there, or could be made again just now: else the disk is too full for new jobs."""
-        return os.path.exists(self._file) or self.make()
+        if self._is_stuck:
+            self._is_stuck = not self._move_log(db, _PASSIVE)
+        return not self._is_stuck and (os.path.exists(self._file) or self.make())
 
     def make_room(self, db: apsw.Connection | None) -> Iterator[None]:
-        """Find room for work under way, a little more with each step: first what is in the log already, then this."""
-        self._move_log(db)
+        """Find room for work under way, a little more with each step: first what the log has taken, then this."""
+        self._move_log(db, _TRUNCATE)
         yield
         self._is_spent = True
         with suppress(OSError):
             os.unlink(self._file)
-        self._move_log(db)
+        self._move_log(db, _TRUNCATE)
         yield
+        self._move_log(db, _TRUNCATE)  # what was in vain has filled the log: leave that room to a smaller one
 
     # ---------------------------------------------------------------- the log of the writing connection
 
@@ -83,9 +91,9 @@ class Reserve:
             return
         self._looked_pages = self._pages // _LOOK_EVERY_PAGES
         self._is_spent = self._is_possible and not os.path.exists(self._file)
-        is_short = self._pages * 4 * 4096 > shutil.disk_usage(self._folder).free
+        is_short = 2 * _PAGE * self._pages > shutil.disk_usage(self._folder).free
         if self._is_spent or is_short or self._pages >= _MOST_PAGES:
-            self._move_log(db)
+            self._is_stuck = not self._move_log(db, _TRUNCATE if self._is_spent else _PASSIVE)
         if self._is_spent and self._clock.monotonic() - self._looked_at > _LOOK_EVERY_S:
             self._looked_at = self._clock.monotonic()
             self.make()
@@ -94,14 +102,23 @@ class Reserve:
         self._pages = pages
         return apsw.SQLITE_OK
 
-    def _move_log(self, db: apsw.Connection | None) -> None:
-        """Move the log into the database, so that it is written from its start again; only where there is room."""
+    def _move_log(self, db: apsw.Connection | None, mode: int) -> bool:
+        """Move the log into the database, so that it starts anew, or gives its space back; False: there is no room.
+
+        An attempt without room would take what is left of it, and get nowhere.
+        """
         if db is None:
-            return
-        with suppress(apsw.Error, OSError):
+            return True
+        try:
             size = read_value(db, "PRAGMA page_count") * read_value(db, "PRAGMA page_size")
-            if size - os.path.getsize(self._path) <= shutil.disk_usage(self._folder).free:
-                db.wal_checkpoint()
+            if size - os.path.getsize(self._path) > shutil.disk_usage(self._folder).free:
+                return False
+            db.wal_checkpoint(mode=mode)
+        except apsw.FullError:
+            return False
+        except (apsw.Error, OSError):  # a reader is in the way, or the next commit will say what is wrong
+            return True
+        return True
 
     def _write(self, size: int) -> bool:
         try:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
+from msgspec import structs
+
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, IllegalChange, StoreError
 from holdfast.policy.lifecycle import SETTLING
@@ -33,6 +35,7 @@ from holdfast.ports import (
 )
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.claim import claim_jobs
+from holdfast.stores.sqlite.faults import DiskFull
 from holdfast.stores.sqlite.opened import Opened
 from holdfast.stores.sqlite.people import change_jobs
 from holdfast.stores.sqlite.prune import prune_jobs
@@ -49,6 +52,7 @@ Synchronous = Literal["NORMAL", "FULL", "EXTRA"]
 _BY_PEOPLE: Final = frozenset({Change.CANCEL, Change.REPLAY, Change.REMOVE})
 _COMPLETE: Final = Change.COMPLETE
 _MOST_KNOWN_LANES: Final = 100_000
+_FEW: Final = 10
 
 
 class SqliteStore:
@@ -175,10 +179,23 @@ class SqliteStore:
     async def change(self, operation: Operation) -> list[Changed]:
         if operation.change not in _BY_PEOPLE:
             raise IllegalChange(f"{operation.change}: people can cancel, replay and remove jobs")
-        return await self._open().writer.write(lambda batch: change_jobs(batch, operation))
+        ids = operation.ids
+        try:
+            return await self._open().writer.write(lambda batch: change_jobs(batch, operation))
+        except DiskFull:  # fewer at a time need less room, and this may be how somebody makes some
+            if len(ids) < 2:
+                raise
+        half = len(ids) // 2
+        first = await self.change(structs.replace(operation, ids=ids[:half]))
+        return first + await self.change(structs.replace(operation, ids=ids[half:]))
 
     async def prune(self, limit: int) -> int:
-        return await self._open().writer.write(lambda batch: prune_jobs(batch, limit))
+        try:
+            return await self._open().writer.write(lambda batch: prune_jobs(batch, limit))
+        except DiskFull:
+            if limit < _FEW:
+                raise
+        return await self.prune(limit // 10)
 
     async def close(self) -> None:
         with self._mutex:

@@ -216,7 +216,7 @@ class Writer:
         """New jobs are refused at once while the space that is kept for work under way is gone."""
         for ask in asks:
             ask.error = None
-        if all(ask.run is not None for ask in asks) or self._reserve.is_kept():
+        if all(ask.run is not None for ask in asks) or self._reserve.is_kept(self._db()):
             return asks
         for ask in asks:
             if ask.run is None:
@@ -231,7 +231,7 @@ class Writer:
                 continue
             ask.error = self._commit([ask])
             if isinstance(ask.error, DiskFull):
-                for _ in self._reserve.make_room(self._books.db if self._books is not None else None):
+                for _ in self._reserve.make_room(self._db()):
                     ask.error = self._commit([ask])
                     if not isinstance(ask.error, DiskFull):
                         break
@@ -271,6 +271,9 @@ class Writer:
             told.__cause__ = error
             return told
         return error
+
+    def _db(self) -> apsw.Connection | None:
+        return None if self._books is None else self._books.db
 
     def _drop(self) -> None:
         books, self._books = self._books, None

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.clock import new_id, new_token
 from holdfast.errors import StoreError
-from holdfast.ports import Claim, Exchange, Query, Settlement, WorkerRecord
+from holdfast.ports import Claim, Exchange, Operation, Query, Settlement, WorkerRecord
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite import settle as settling
 from holdfast.stores.sqlite.reserve import Reserve
@@ -134,6 +134,22 @@ async def test_on_a_full_disk_all_that_runs_is_settled_however_many_new_jobs_wer
     await store.close()
 
 
+async def test_on_a_full_disk_people_can_cancel_and_remove_everything(small_disk: Path) -> None:
+    store = SqliteStore(small_disk / "jobs.db")
+    ids: list[str] = []
+    with pytest.raises(StoreError, match="disk is full"):
+        while job := new_job(b"x" * 10_000):
+            await store.enqueue([job])
+            ids.append(job.id)
+    assert len(ids) > 100
+    assert all(one.is_done for one in await store.change(Operation(change=Change.CANCEL, ids=ids, keep_s=0.0)))
+    n_pruned = 0
+    while n := await store.prune(1000):
+        n_pruned += n
+    assert n_pruned == len(ids)
+    await store.close()
+
+
 def test_a_reserve_is_not_made_of_the_space_that_it_gave_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Usage(total=8 * MIB, used=MIB, free=7 * MIB)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: disk)
@@ -147,13 +163,13 @@ def test_a_reserve_is_not_made_of_the_space_that_it_gave_back(path: Path, monkey
     assert not file.exists()
     disk = Usage(total=8 * MIB, used=8 * MIB - size, free=size)
     reserve.keep(db)
-    assert not reserve.is_kept()
+    assert not reserve.is_kept(db)
     disk = Usage(total=8 * MIB, used=7 * MIB, free=MIB)  # somebody has made room
     clock.advance(60.0)
     reserve.keep(db)
-    db.close()
     assert file.exists()
-    assert reserve.is_kept()
+    assert reserve.is_kept(db)
+    db.close()
 
 
 async def test_while_the_reserve_is_gone_new_jobs_are_refused_at_once(
