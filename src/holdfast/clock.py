@@ -29,7 +29,9 @@ class _Ids:
     """UUIDv7s that rise within the process, also when several are made in one millisecond or the clock steps back."""
 
     def __init__(self) -> None:
-        self._last = 0
+        self._ms = 0
+        self._prefix = ""
+        self._tail = 0
         self._renew()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._renew)
@@ -41,14 +43,24 @@ class _Ids:
 
     def __call__(self) -> str:
         """The next id."""
-        chance = self._chance
-        stamp = time.time_ns() // 1_000_000 << 74  # 48 bits of milliseconds, and 74 of chance and order
+        ms = time.time_ns() // 1_000_000
         with self._lock:
-            # Steps of 2**32 on average: rising, and not to be guessed from a neighbour.
-            self._last = number = max(stamp | chance(73), self._last + 1 + chance(33))
-        bits = (number >> 74 & 0xFFFF_FFFF_FFFF) << 80 | 7 << 76 | (number >> 62 & 0xFFF) << 64 | 2 << 62
-        text = f"{bits | number & 0x3FFF_FFFF_FFFF_FFFF:032x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+            if ms > self._ms:
+                self._begin(ms)
+                tail = self._chance(73)
+            else:
+                tail = self._tail + 1 + self._chance(33)  # rising, and not to be guessed from a neighbour
+                if tail >> 74:
+                    self._begin(self._ms + 1)
+                    tail = self._chance(73)
+            self._tail = tail
+            prefix = self._prefix
+        return f"{prefix}{tail >> 62:03x}-{0x8000 | tail >> 48 & 0x3FFF:04x}-{tail & 0xFFFF_FFFF_FFFF:012x}"
+
+    def _begin(self, ms: int) -> None:
+        """48 bits of milliseconds and the version; 74 bits of chance and order follow."""
+        self._ms = ms
+        self._prefix = f"{ms >> 16:08x}-{ms & 0xFFFF:04x}-7"
 
 
 new_id = _Ids()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import Struct
@@ -25,37 +26,39 @@ class Job(Generic[R]):
     State, result and attempts are as of the last look: `refresh` looks again, and `wait` until the end.
     """
 
-    def __init__(self, app: App, record: JobRecord, annotation: Any = Any, *, is_new: bool = True) -> None:
+    def __init__(
+        self, app: App, known: JobRecord | Callable[[], JobRecord], job_id: str, annotation: Any = Any, *, is_new: bool
+    ) -> None:
         self._app = app
-        self._record = record
+        self._known = known
         self._annotation = annotation
+        self.id = job_id
+        """Its id, a UUIDv7."""
         self.is_new = is_new
         """False when a job with the same idempotency key was there already: this is that job."""
 
     @property
-    def id(self) -> str:
-        """Its id, a UUIDv7."""
-        return self._record.id
-
-    @property
     def record(self) -> JobRecord:
         """Everything that the store knew of it at the last look."""
-        return self._record
+        known = self._known
+        if not isinstance(known, JobRecord):  # few look at what they have just enqueued, so it is put together here
+            self._known = known = known()
+        return known
 
     @property
     def state(self) -> JobState:
         """Where it stood at the last look."""
-        return self._record.state
+        return self.record.state
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
         """Every attempt that had ended at the last look."""
-        return self._record.attempts
+        return self.record.attempts
 
     @property
     def result(self) -> R:
         """What the task returned. JobFailed when it has ended otherwise, or has not ended yet."""
-        record = self._record
+        record = self.record
         if record.state is JobState.COMPLETED:
             if record.result in (None, b"null"):  # also where it was not kept, whatever the annotation says
                 return cast(R, None)
@@ -75,7 +78,7 @@ class Job(Generic[R]):
         (record,) = await self._app.store.get([self.id])
         if record is None:
             raise HoldfastError(f"job {self.id} is not in the store any more: its time to be kept is over")
-        self._record = record
+        self._known = record
         return self
 
     def wait(self, timeout: float | None = None) -> Job[R]:
@@ -106,7 +109,7 @@ class Job(Generic[R]):
         return changed.is_done
 
     def __repr__(self) -> str:
-        return f"<Job {self._record.task} {self.id} {self.state.value}>"
+        return f"<Job {self.record.task} {self.id} {self.state.value}>"
 
 
 class RunResult(Struct, Generic[R], frozen=True, kw_only=True):

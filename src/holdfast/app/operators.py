@@ -277,7 +277,7 @@ class JobDesk(_Desk):
         (record,) = await self._app.store.get([id])
         if record is None:
             raise NotFound(f"there is no job {id}")
-        return Job(self._app, record)
+        return Job(self._app, record, record.id, is_new=False)
 
     def cancel(self, ids: Sequence[str]) -> Sequence[Changed]:
         """Cancel those that have not ended; each says what became of it."""

@@ -23,7 +23,7 @@ from holdfast.runtime.guards.policy import Policy
 from holdfast.runtime.inline import InlineDesk, inline_delivery
 from holdfast.runtime.shared.names import breaker_gate
 from holdfast.runtime.spec import TaskSpec, limit_gates
-from holdfast.types import Discard, JobRecord, JobState, NewJob, Snooze
+from holdfast.types import Discard, JobRecord, NewJob, Snooze
 
 if TYPE_CHECKING:
     from holdfast.app.app import App
@@ -293,27 +293,31 @@ class Task(Generic[P, C, R]):
         """The job in its user's hands."""
         if answer.is_conflict:
             raise IdempotencyConflict(job.idempotency_key or "", answer.id)
-        now = self._app.clock.now()
-        record = JobRecord(
-            id=answer.id,
-            task=job.task,
-            payload=job.payload,
-            state=JobState.QUEUED,
-            queue=job.queue,
-            priority=job.priority,
-            tenant=job.tenant,
-            user=job.user,
-            project=job.project,
-            idempotency_key=job.idempotency_key,
-            created_at=now,
-            due_at=now + job.delay_s,
-            trace=job.trace,
-        )
-        return Job(self._app, record, self._returns, is_new=answer.is_new)
+        known = functools.partial(_as_enqueued, job, answer, self._app.clock.now())
+        return Job(self._app, known, answer.id, self._returns, is_new=answer.is_new)
 
     def value_of(self, record: JobRecord) -> R:
         """What a completed job returned."""
-        return Job[R](self._app, record, self._returns).result
+        return Job[R](self._app, record, record.id, self._returns, is_new=False).result
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
+
+
+def _as_enqueued(job: NewJob, answer: Enqueued, now: float) -> JobRecord:
+    """What is known of a job that was enqueued at this instant, without asking the store."""
+    return JobRecord(
+        id=answer.id,
+        task=job.task,
+        payload=job.payload,
+        state=answer.state,
+        queue=job.queue,
+        priority=job.priority,
+        tenant=job.tenant,
+        user=job.user,
+        project=job.project,
+        idempotency_key=job.idempotency_key,
+        created_at=now,
+        due_at=now + job.delay_s,
+        trace=job.trace,
+    )
