@@ -404,7 +404,10 @@ class Store(Protocol):
         """Cancel, replay or remove, in the order of the ids; each says what became of it."""
 
     async def prune(self, limit: int) -> int:
-        """Delete up to so many records whose time to be kept is over; say how many."""
+        """Delete up to so many records whose time to be kept is over; say how many.
+
+        What nobody needs any more goes with them: the counts of old minutes, values removed long ago, workers gone.
+        """
 
     async def wait(self, timeout_s: float) -> None:
         """Return when something may have changed for a worker, or after so long."""
