@@ -18,7 +18,7 @@ LATER: Final = {
     "dev": Later(f"{_HERE}.worker", "dev", "A worker that starts again when a Python file changes."),
     "worker": Later(f"{_HERE}.worker", "worker", "Run the jobs of an app, until told to stop."),
     "enqueue": Later(f"{_HERE}.enqueue", "enqueue", "Make a durable job of one call."),
-    "jobs": Later(f"{_HERE}.jobs", "jobs", "Every job in the store: list, show, retry, cancel."),
+    "jobs": Later(f"{_HERE}.jobs", "jobs", "Every job in the store: list, show, retry, cancel, prune."),
     "dlq": Later(f"{_HERE}.dlq", "dlq", "Dead letters: work that was given up, by cause."),
     "breakers": Later(f"{_HERE}.breakers", "breakers", "Circuit breakers: list, reset, force-open, disable."),
     "queues": Later(f"{_HERE}.queues", "queues", "Queues: list, pause, resume."),

@@ -210,6 +210,14 @@ def test_jobs_are_cancelled_and_those_that_ended_are_not(shop: Shop) -> None:
     assert [one["is_done"] for one in shop.json("jobs", "cancel", first, code=1)["items"]] == [False]
 
 
+def test_pruning_asks_first_and_says_how_many_records_went(shop: Shop) -> None:
+    job = shop.enqueue('{"order_id": 1}')
+    shop.cli("jobs", "cancel", job)
+    assert shop.cli("jobs", "prune", code=1).stderr.endswith("nothing was deleted\n")
+    assert shop.cli("jobs", "prune", "--yes").stdout == "0 records deleted\n"  # it is to be kept for a day
+    assert shop.json("jobs", "prune", "--yes") == {"deleted": 0}
+
+
 def test_dead_letters_are_retried_by_their_ids(shop: Shop) -> None:
     (letter,) = shop.dead_letters(500)
     assert shop.cli("jobs", "retry", letter).stdout == f"{letter} queued again\n"

@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 from holdfast.app import App
-from holdfast.ops.commands.lazy import FAILED
-from holdfast.ops.commands.output import echo_json, hint, print_table, say
+from holdfast.ops.commands.lazy import FAILED, Failed
+from holdfast.ops.commands.output import echo_json, hint, is_sure, print_table, say, yes_option
 from holdfast.ops.commands.reading import cursor_option, full_id, full_task, gathered, limit_option, when_of
 from holdfast.ops.commands.record import ROW, as_fields, print_record, row, store_now
 from holdfast.ops.commands.target import ViewGroup, on_store, show_first, store_options
+from holdfast.ops.text import many
 from holdfast.ports import Changed
 from holdfast.types import JobState
 
@@ -22,7 +23,7 @@ from holdfast.types import JobState
 @store_options
 @click.pass_context
 def jobs(ctx: click.Context, /, **options: Any) -> None:
-    """Every job in the store: list, show, retry, cancel.
+    """Every job in the store: list, show, retry, cancel, prune.
 
     Alone it lists the newest.
 
@@ -127,6 +128,25 @@ def cancel_jobs(app: App, id: Sequence[str], as_json: bool) -> None:  # noqa: A0
     """  # noqa: D301 - click wants the backspace itself
     changes = app.jobs.cancel([full_id(app, one) for one in id])
     tell_changes(changes, "cancelled", "what has ended cannot be", as_json)
+
+
+@jobs.command("prune")
+@yes_option
+@on_store
+def prune_jobs(app: App, is_yes: bool, as_json: bool) -> None:
+    """Delete the records whose time to be kept is over; workers do it by themselves each minute.
+
+    \b
+    Example:
+      holdfast jobs prune --yes
+    """  # noqa: D301 - click wants the backspace itself
+    if not is_sure("Delete the records whose time to be kept is over?", is_yes):
+        raise Failed("nothing was deleted")
+    pruned = app.prune()
+    if as_json:
+        echo_json({"deleted": pruned})
+    else:
+        say(f"{many(pruned, 'record')} deleted")
 
 
 def tell_changes(changes: Sequence[Changed], done: str, refused: str, as_json: bool) -> None:
