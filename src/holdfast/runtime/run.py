@@ -15,7 +15,7 @@ from holdfast.types import Attempt, Change, Failure
 
 _COMPLETE: Final = Change.COMPLETE
 _NULL: Final = b"null"
-_UNKNOWN_KEEP_S: Final = 7 * 86_400.0
+UNKNOWN_KEEP_S: Final = 7 * 86_400.0
 
 
 class Run:
@@ -132,7 +132,7 @@ def _change_of(verdict: Verdict, spec: TaskSpec | None) -> tuple[Change, float, 
             return Change.DISCARD, 0.0, spec.result_keep_s if spec else None, reason
         case Bury(reason):
             change = Change.FAIL if spec is not None and not spec.has_dead_letters else Change.BURY
-            return change, 0.0, spec.dead_letter_keep_s if spec else _UNKNOWN_KEEP_S, reason
+            return change, 0.0, spec.dead_letter_keep_s if spec else UNKNOWN_KEEP_S, reason
 
 
 def storable(text: str) -> str:

@@ -167,7 +167,15 @@ class Runner:
     # ---- from deliveries to runs
 
     async def start(self, deliveries: Sequence[Delivery]) -> None:
-        """Gate these and begin to run them; those held back are settled at once."""
+        """Gate these and begin to run them; those held back are settled at once, and those not reached given back."""
+        try:
+            await self._start(deliveries)
+        except Exception:
+            settled = {one.id for one in self.settlements}
+            self.give_back([one for one in deliveries if one.id not in self.runs and one.id not in settled])
+            raise
+
+    async def _start(self, deliveries: Sequence[Delivery]) -> None:
         by_task: dict[str, Go] = {}
         free: list[Run] = []
         asked: list[tuple[Delivery, TaskSpec, Request]] = []
@@ -197,11 +205,7 @@ class Runner:
         if free:
             self._begin(free)
         if asked:
-            try:
-                await self._ask(asked)
-            except StoreError:
-                self.give_back([delivery for delivery, _, _ in asked])
-                raise
+            await self._ask(asked)
 
     def _request(self, spec: TaskSpec, delivery: Delivery) -> Request | None:
         limits = limit_gates(spec, delivery)

@@ -156,8 +156,7 @@ class _Place:
         self._failures = 0
         self.code = 0
         self.last_pid = 0
-        self.has_lived = False
-        """Whether a process has run here for a while."""
+        self._has_lived = False
 
     @property
     def is_running(self) -> bool:
@@ -165,6 +164,16 @@ class _Place:
         if self._process is not None and self._process.poll() is not None:
             self.code, self._process = _code(self._process), None
         return self._process is not None
+
+    @property
+    def has_lived(self) -> bool:
+        """Whether a process has run here for a while, or does."""
+        return self._has_lived or (self.is_alive and self._clock.monotonic() - self._started_s >= _LIVED_S)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether there is a process that has not ended; unlike `is_running` it leaves one that has to `look`."""
+        return self._process is not None and self._process.poll() is None
 
     @property
     def is_due(self) -> bool:
@@ -181,13 +190,12 @@ class _Place:
 
     def look(self) -> int | None:
         """The exit code of a process that has ended since the last look; sets when the next one is due."""
-        self.has_lived = self.has_lived or (
-            self._process is not None and self._clock.monotonic() - self._started_s >= _LIVED_S
-        )
         if self._process is None or self._process.poll() is None:
             return None
         code, self._process = _code(self._process), None
         now_s = self._clock.monotonic()
+        if code != CANNOT_START:  # that one never began to work, however long it took to find out
+            self._has_lived = self._has_lived or now_s - self._started_s >= _LIVED_S
         is_stable = now_s - self._started_s >= _STABLE_S or code == Exit.REPLACE
         self._failures = 0 if is_stable else self._failures + 1
         self._due_s = now_s + min(_LONGEST_PAUSE_S, 0.1 * 2**self._failures if self._failures > 1 else 0.0)

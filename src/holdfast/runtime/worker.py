@@ -24,6 +24,7 @@ from holdfast.runtime.heart import Heart
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.maintenance import Maintenance
 from holdfast.runtime.replay import PREFIX as REPLAY
+from holdfast.runtime.run import UNKNOWN_KEEP_S
 from holdfast.runtime.runner import Room, Runner
 from holdfast.runtime.schedules import Schedule, Schedules
 from holdfast.runtime.shared.guards import SharedGuards
@@ -413,7 +414,8 @@ class Worker:
         """One settlement that cannot be written must not keep the others: it is buried instead."""
         settlements, self.runner.settlements = self.runner.settlements, []
         for place, one in enumerate(settlements):
-            bury = Settlement(id=one.id, token=one.token, change=Change.BURY, reason="its settlement cannot be written")
+            reason = "its settlement cannot be written"
+            bury = Settlement(id=one.id, token=one.token, change=Change.BURY, reason=reason, keep_s=UNKNOWN_KEEP_S)
             for attempt in (one, bury):
                 try:
                     await self._store.exchange(Exchange(settlements=[attempt], seen=self.guards.seen))

@@ -625,3 +625,16 @@ async def test_what_waits_too_long_is_given_back_and_the_rest_stays(app: App) ->
     go.set()
     assert {one.id for one in await harness.settled(3)} == set(ids)
     await harness.close()
+
+
+async def test_what_is_claimed_is_given_back_when_starting_it_fails_in_a_way_nobody_thought_of(app: App) -> None:
+    @app.task(rate="100/minute")
+    async def limited() -> None: ...
+
+    harness = Harness(app)
+    deliveries = await harness.claim(job_of(limited), job_of(limited))
+    harness.runner._guards.ask = None  # type: ignore[assignment, method-assign]
+    with pytest.raises(TypeError):
+        await harness.runner.start(deliveries)
+    assert [(one.change, one.is_refunded) for one in harness.runner.settlements] == [(Change.RELEASE, True)] * 2
+    await harness.close()
