@@ -207,6 +207,16 @@ def test_a_process_that_cannot_start_later_on_does_not_stop_the_others(
     assert len(supervised.lines("stopped")) == 2
 
 
+def test_a_process_that_is_slow_to_find_out_that_it_cannot_start_has_never_worked(
+    supervised: Supervised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIVED_S", "0.01")  # less than any failing start takes
+    (supervised.folder / "shop.py").write_text("import nothing_of_the_kind")
+    supervised.start(1)
+    assert supervised.wait() == 2
+    assert "started again" not in supervised.errors
+
+
 def test_an_error_of_the_store_at_work_is_no_reason_to_give_up(supervised: Supervised) -> None:
     supervised.write("if is_first: raise StoreError('no connection')")
     supervised.start(1)
