@@ -185,6 +185,14 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """Whether other processes can open it."""
     has_transactions: bool
     """Whether `job.transaction()` works."""
+    takes_connections: bool = False
+    """Whether new jobs can be written through a connection of the caller's, inside of its transaction."""
+    version: str = ""
+    """The engine and its version, for people."""
+    durability: str = ""
+    """What survives what, in one sentence for people."""
+    warnings: tuple[str, ...] = ()
+    """What people should know, or mend; one line each."""
 
 
 class Enqueued(Struct, frozen=True):
@@ -348,15 +356,18 @@ class Store(Protocol):
     def capabilities(self) -> Capabilities:
         """What it can do; asking opens it, and raises StoreError if it cannot be opened."""
 
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def enqueue(self, jobs: Sequence[NewJob], connection: object | None = None) -> list[Enqueued]:
         """Remember new jobs, all or none; durable on return.
 
         A job whose id is known already is not new again. An idempotency key holds within (tenant, task) until
         `key_window_s` after its job has ended.
+
+        With a connection of the caller's own, an async one, they are written inside of its transaction: they are there
+        if and when it commits. ConfigError where the store does not take it.
         """
 
-    def enqueue_now(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """The same for sync callers, on their own thread."""
+    def enqueue_now(self, jobs: Sequence[NewJob], connection: object | None = None) -> list[Enqueued]:
+        """The same for sync callers, on their own thread; a connection is a sync one."""
 
     async def exchange(self, exchange: Exchange) -> Exchanged:
         """Settle, change values, count and claim, in one transaction and in this order.

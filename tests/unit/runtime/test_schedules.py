@@ -38,9 +38,9 @@ class DyingStore(MemoryStore):
         self.left = dies_at
         self.is_after = is_after
 
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def enqueue(self, jobs: Sequence[NewJob], connection: object | None = None) -> list[Enqueued]:
         self._die_before()
-        answer = await super().enqueue(jobs)
+        answer = await super().enqueue(jobs, connection)
         self._die_after()
         return answer
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from holdfast.clock import SystemClock
-from holdfast.errors import ConfigError, IllegalChange, StoreError
-from holdfast.policy.lifecycle import SETTLING, is_allowed
+from holdfast.errors import ConfigError, StoreError
+from holdfast.policy.lifecycle import is_allowed
 from holdfast.ports import (
     Beat,
     Capabilities,
@@ -37,17 +37,23 @@ from holdfast.stores.memory.job import StoredJob
 from holdfast.stores.memory.jobs import JobTable
 from holdfast.stores.memory.ready import ReadyJobs
 from holdfast.stores.memory.search import filter_of, groups_of
-from holdfast.stores.memory.signals import Signals
 from holdfast.stores.memory.values import CountTable, ValueTable
 from holdfast.stores.memory.workers import StoredWorker, WorkerTable
+from holdfast.stores.refusals import check_exchange, check_no_connection, check_operation
+from holdfast.stores.signals import Signals
 from holdfast.types import Change, Group, JobRecord, JobState, NewJob
 
 _RELEASE: Final = Change.RELEASE
 _RUNNING: Final = JobState.RUNNING
 _CLAIM: Final = Change.CLAIM
-_BY_PEOPLE: Final = frozenset({Change.CANCEL, Change.REPLAY, Change.REMOVE})
 _CAPABILITIES: Final = Capabilities(
-    name="memory", location="memory://", is_durable=False, is_shared=False, has_transactions=False
+    name="memory",
+    location="memory://",
+    is_durable=False,
+    is_shared=False,
+    has_transactions=False,
+    version="memory",
+    durability="nothing survives the end of this process",
 )
 
 
@@ -76,10 +82,11 @@ class MemoryStore:
 
     # ---------------------------------------------------------------- producers
 
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return self.enqueue_now(jobs)
+    async def enqueue(self, jobs: Sequence[NewJob], connection: object | None = None) -> list[Enqueued]:
+        return self.enqueue_now(jobs, connection)
 
-    def enqueue_now(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    def enqueue_now(self, jobs: Sequence[NewJob], connection: object | None = None) -> list[Enqueued]:
+        check_no_connection(connection, "memory://")
         with self._lock:
             now = self._now()
             answers, stored = self._jobs.add_all(jobs, now)
@@ -92,9 +99,7 @@ class MemoryStore:
     # ---------------------------------------------------------------- workers
 
     async def exchange(self, exchange: Exchange) -> Exchanged:
-        for settlement in exchange.settlements:
-            if settlement.change not in SETTLING:
-                raise IllegalChange(f"{settlement.change}: no worker may settle a job so")
+        check_exchange(exchange)
         with self._lock:
             now = self._now()
             settled = [self._settle(settlement, now) for settlement in exchange.settlements]
@@ -201,8 +206,7 @@ class MemoryStore:
             )
 
     async def change(self, operation: Operation) -> list[Changed]:
-        if operation.change not in _BY_PEOPLE:
-            raise IllegalChange(f"{operation.change}: people can cancel, replay and remove jobs")
+        check_operation(operation)
         with self._lock:
             return [self._change(id, operation) for id in operation.ids]  # noqa: A001
 

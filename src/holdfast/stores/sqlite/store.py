@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
+import apsw
 from msgspec import structs
 
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, IllegalChange, StoreError
-from holdfast.policy.lifecycle import SETTLING
 from holdfast.ports import (
     Beat,
     Capabilities,
@@ -33,6 +33,7 @@ from holdfast.ports import (
     Transaction,
     WorkerRecord,
 )
+from holdfast.stores.refusals import check_exchange, check_no_connection, check_operation
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.claim import claim_jobs
 from holdfast.stores.sqlite.faults import DiskFull
@@ -49,10 +50,15 @@ from holdfast.types import Change, Group, JobRecord, NewJob
 
 Answer = TypeVar("Answer")
 Synchronous = Literal["NORMAL", "FULL", "EXTRA"]
-_BY_PEOPLE: Final = frozenset({Change.CANCEL, Change.REPLAY, Change.REMOVE})
 _COMPLETE: Final = Change.COMPLETE
 _MOST_KNOWN_LANES: Final = 100_000
 _FEW: Final = 10
+_ON_DISK: Final = "every commit is on the disk before it is acknowledged"
+_DURABILITY: Final = {
+    "FULL": _ON_DISK,
+    "EXTRA": _ON_DISK,
+    "NORMAL": "a killed process loses nothing, a power cut the last commits (synchronous=normal)",
+}
 
 
 class SqliteStore:
@@ -110,22 +116,24 @@ class SqliteStore:
             is_durable=self._synchronous != "NORMAL",
             is_shared=True,
             has_transactions=True,
+            version=f"SQLite {apsw.sqlite_lib_version()}",
+            durability=_DURABILITY[self._synchronous],
         )
 
     # ---------------------------------------------------------------- producers
 
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def enqueue(self, jobs: Sequence[NewJob], connection: object | None = None) -> list[Enqueued]:
+        check_no_connection(connection, self._path)
         return await self._open().writer.enqueue(jobs)
 
-    def enqueue_now(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    def enqueue_now(self, jobs: Sequence[NewJob], connection: object | None = None) -> list[Enqueued]:
+        check_no_connection(connection, self._path)
         return self._open().writer.enqueue_now(jobs)
 
     # ---------------------------------------------------------------- workers
 
     async def exchange(self, exchange: Exchange) -> Exchanged:
-        for settlement in exchange.settlements:
-            if settlement.change not in SETTLING:
-                raise IllegalChange(f"{settlement.change}: no worker may settle a job so")
+        check_exchange(exchange)
         opened = self._open()
         version = opened.news.version() if exchange.claim is not None else 0
         exchanged = await opened.writer.write(lambda batch: self._exchange(batch, exchange))
@@ -177,8 +185,7 @@ class SqliteStore:
         return await opened.reader.read(lambda db: read_stats(db, since_minute, now))
 
     async def change(self, operation: Operation) -> list[Changed]:
-        if operation.change not in _BY_PEOPLE:
-            raise IllegalChange(f"{operation.change}: people can cancel, replay and remove jobs")
+        check_operation(operation)
         ids = operation.ids
         try:
             return await self._open().writer.write(lambda batch: change_jobs(batch, operation))

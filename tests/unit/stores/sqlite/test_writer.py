@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from holdfast.clock import SystemClock, new_id, new_token
 from holdfast.errors import StoreError
 from holdfast.ports import Claim, Enqueued, Exchange, Query, Settlement, WorkerRecord
+from holdfast.stores.pen import Ask
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.turns import Turn
-from holdfast.stores.sqlite.writer import _Ask
 from holdfast.testing import ManualClock
 from holdfast.types import Attempt, Change, FailureType, NewJob
 from tests.unit.stores.sqlite.conftest import CheckBooks
@@ -105,14 +105,14 @@ class TimeIsUp(Exception):
 def test_a_caller_that_is_interrupted_while_it_waits_leaves_the_pen_to_others(path: Path, has_heir: bool) -> None:
     store = SqliteStore(path)
     store.enqueue_now([new_job()])
-    writer = store._open().writer
+    pen = store._open().writer._pen
     given_up = new_job()
 
     def is_up(*_: object) -> None:
         raise TimeIsUp
 
     def wait_for(n_waiting: int) -> None:
-        while len(writer._waiting) < n_waiting:
+        while len(pen._waiting) < n_waiting:
             clock.sleep(0.001)
 
     clock = SystemClock()
@@ -121,7 +121,7 @@ def test_a_caller_that_is_interrupted_while_it_waits_leaves_the_pen_to_others(pa
     try:
         with OtherProcess(path):
             threads[0].start()  # has the pen, and waits for the lock
-            while writer._holder is None or writer._waiting:
+            while pen._holder is None or pen._waiting:
                 clock.sleep(0.001)
             signal.setitimer(signal.ITIMER_REAL, 0.2)
             with pytest.raises(TimeIsUp):
@@ -143,18 +143,18 @@ def test_a_caller_that_is_interrupted_while_it_waits_leaves_the_pen_to_others(pa
 def test_a_caller_that_is_interrupted_with_the_pen_in_its_hand_passes_it_on(path: Path) -> None:
     store = SqliteStore(path)
     store.enqueue_now([new_job()])
-    writer = store._open().writer
-    first, second = _Ask(None, [new_job()], None), _Ask(None, [new_job()], None)
+    pen = store._open().writer._pen
+    first, second = Ask(None, [new_job()], None), Ask(None, [new_job()], None)
     second.woken = threading.Lock()
     second.woken.acquire()
-    with writer._mutex:
-        writer._waiting += [first, second]
-        writer._holder = first
-    writer._withdraw(first)
+    with pen._mutex:
+        pen._waiting += [first, second]
+        pen._holder = first
+    pen._withdraw(first)
     assert second.woken.acquire(blocking=False)
-    writer._write_waiting(second)
+    pen._write_waiting(second)
     assert (second.is_done, second.error) == (True, None)
-    assert store._open().writer._holder is None
+    assert store._open().writer._pen._holder is None
     asyncio.run(store.close())
 
 

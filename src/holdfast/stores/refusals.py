@@ -1,0 +1,33 @@
+"""What every store refuses before it looks at its data."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.errors import ConfigError, IllegalChange
+from holdfast.policy.lifecycle import SETTLING
+from holdfast.ports import Exchange, Operation
+from holdfast.types import Change
+
+_BY_PEOPLE: Final = frozenset({Change.CANCEL, Change.REPLAY, Change.REMOVE})
+
+
+def check_exchange(exchange: Exchange) -> None:
+    """Only what a worker may do with a job is a settlement."""
+    for settlement in exchange.settlements:
+        if settlement.change not in SETTLING:
+            raise IllegalChange(f"{settlement.change}: no worker may settle a job so")
+
+
+def check_operation(operation: Operation) -> None:
+    """Only some changes are for people."""
+    if operation.change not in _BY_PEOPLE:
+        raise IllegalChange(f"{operation.change}: people can cancel, replay and remove jobs")
+
+
+def check_no_connection(connection: object | None, location: str) -> None:
+    """For stores that cannot write through a connection of the caller's."""
+    if connection is not None:
+        raise ConfigError(
+            f"connection: {location} cannot take part in a transaction of yours; a store at postgresql://… can"
+        )
