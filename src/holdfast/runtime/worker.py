@@ -64,7 +64,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 
     queues: tuple[str, ...] | None = None
     room: Room = Room()
-    lease_s: float = 30.0
+    lease_s: float = 12.0
     heartbeat_s: float | None = None
     sweep_s: float = 1.0
     grace_s: float = 30.0

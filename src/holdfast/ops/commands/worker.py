@@ -39,7 +39,7 @@ def _settings(fn: Callable[..., None]) -> Callable[..., None]:
             type=length_of,
             metavar="TIME",
             default=defaults.lease_s,
-            help="Jobs are given up after so long without a heartbeat. [30s]",
+            help="Jobs are given up after so long without a heartbeat. [12s]",
         ),
         click.option(
             "--grace",
