@@ -45,7 +45,7 @@ format: venv ## fix what ruff can fix, and format
 bench-calls: $(VENV)/.bench ## guarded calls against the peers, in one run; ARGS= goes to bench/calls.py
 	@$(BIN)/python bench/calls.py $(ARGS)
 
-bench-jobs: $(VENV)/.bench ## durable jobs against the peers, in one run (5 minutes); ARGS= goes to bench/jobs.py
+bench-jobs: $(VENV)/.bench $(VENV)/arq/.done servers ## durable jobs against the peers, in one run (12 minutes); ARGS= goes to bench/jobs.py
 	@$(BIN)/python bench/jobs.py $(ARGS)
 
 faults: venv servers ## the fault tests at full size, with a report of what was injected and what came of it (10 minutes)
@@ -96,6 +96,13 @@ $(VENV)/.dev: $(VENV)/.base
 $(VENV)/.bench: $(VENV)/.base
 	@echo "installing the peers into $(VENV)"
 	@$(INSTALL) -e '.[bench]'
+	@touch $@
+
+# arq wants an older redis-py than the other peers.
+$(VENV)/arq/.done: bench/arq.txt | $(VENV)/bin/python
+	@echo "installing arq into $(VENV)/arq"
+	@$(BIN)/python -m venv $(VENV)/arq
+	@$(VENV)/arq/bin/python -m pip install --quiet --disable-pip-version-check -r bench/arq.txt
 	@touch $@
 
 servers: ## install redis-server, PostgreSQL and strace for the tests, where missing and root on Debian

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import ManualClock
+from tests.servers import NOT_INSTALLED, postgres_server, postgres_url, redis_server, redis_url
+
+__all__ = ["anyio_backend", "clock", "postgres_server", "postgres_url", "redis_server", "redis_url"]
 
 
 @pytest.fixture
@@ -15,3 +18,11 @@ def anyio_backend() -> str:
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly what could not be tested here."""
+    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    if lost := sum(NOT_INSTALLED in reason for reason in reasons):
+        terminalreporter.section("NOT EVERYTHING WAS TESTED", red=True)
+        terminalreporter.write_line(f"{lost} tests were skipped for want of a server or a tool: `make servers`")

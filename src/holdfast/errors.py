@@ -9,6 +9,8 @@ HoldfastError
 │   └── BulkheadFull              too many calls are in flight
 ├── TimeLimitExceeded (TimeoutError)   one attempt took longer than its time limit
 ├── StoreError                    the store cannot be opened, reached or written; says what would help
+│   ├── StoreAway                 it cannot be reached, or is not ready: the same call may work later
+│   └── Unwritable                what became of one job cannot be written; its neighbours can
 ├── LeaseLost                     the job belongs to somebody else by now; nothing was changed
 ├── IdempotencyConflict           the idempotency key is taken by a job with other arguments
 ├── NotFound (LookupError)        there is no such job, dead letter or replay (any more)
@@ -103,6 +105,23 @@ class TimeLimitExceeded(HoldfastError, TimeoutError):
 
 class StoreError(HoldfastError):
     """The store cannot be opened, reached or written. The message is one line and says what would help."""
+
+
+class StoreAway(StoreError):
+    """The store cannot be reached, or is not ready: the same call, sent again later, may work without a change."""
+
+
+class Unwritable(StoreError):
+    """What is to be written about this job cannot be; its neighbours can, when they are sent without it."""
+
+    def __init__(self, job_id: str, why: object) -> None:
+        self.why = " ".join(str(why).split())
+        super().__init__(f"job {job_id}: its settlement cannot be written: {self.why}")
+        self.job_id = job_id
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles, so that it can cross a process pool."""
+        return type(self), (self.job_id, self.why), self.__dict__
 
 
 class LeaseLost(HoldfastError):

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Container
 from pathlib import Path
-from typing import Literal
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Final, Literal, NoReturn
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from holdfast.errors import ConfigError
 from holdfast.ports import Clock, Store
 
 DEFAULT_URL = "sqlite:///holdfast.db"
-_EXAMPLES = "sqlite:///shop.db (a file in the current folder), sqlite:////var/lib/shop.db, memory://"
-_LATER = {"postgres", "postgresql", "redis", "rediss"}
+_EXAMPLES = "sqlite:///shop.db (a file in the current folder), postgresql://user@host/db, redis://host, memory://"
+_POSTGRES: Final = frozenset({"postgresql", "postgres"})
+_REDIS: Final = frozenset({"redis", "rediss", "unix"})
 _SYNCHRONOUS: dict[str, Literal["FULL", "NORMAL", "EXTRA"]] = {"full": "FULL", "normal": "NORMAL", "extra": "EXTRA"}
+_COMMITS: Final = ("on", "off", "local", "remote_write", "remote_apply")
+_OF_REDIS: Final = frozenset({"db", "username", "password", "client_name"})
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,63}")
+_HAS_QUERY: Final = re.compile(r"([^?@]*@)?[^?@]*\?\w+=")
+_SECRET: Final = re.compile(r"password|passwd|secret|token|key", re.IGNORECASE)
 
 
 def url_or_default(url: str | None) -> str:
@@ -31,8 +39,7 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        shown = f"…{url[url.rindex('@') :]}" if "@" in url else url  # a password may stand before it
-        raise ConfigError(f"url={shown!r}: cannot be read: {error}; write one such as {_EXAMPLES}") from None
+        raise ConfigError(f"url={shown(url)!r}: cannot be read: {error}; write one such as {_EXAMPLES}") from None
     if parts.scheme == "memory":
         if url not in {"memory://", "memory:"}:
             raise ConfigError(f"url={url!r}: a memory store has no name; write memory://")
@@ -44,9 +51,11 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
         from holdfast.stores.sqlite import SqliteStore  # noqa: PLC0415
 
         return SqliteStore(path, synchronous=synchronous)
-    if parts.scheme in _LATER:
-        raise ConfigError(f"url={_without_password(url)!r}: this version has no {parts.scheme} store yet")
-    raise ConfigError(f"url={_without_password(url)!r}: must be one such as {_EXAMPLES}")
+    if parts.scheme in _POSTGRES:
+        return _postgres(url, parts)
+    if parts.scheme in _REDIS:
+        return _redis(url, parts)
+    raise ConfigError(f"url={shown(url)!r}: must be one such as {_EXAMPLES}")
 
 
 def store_file(url: str) -> Path | None:
@@ -61,6 +70,108 @@ def is_store(path: Path) -> bool:
     return has_tables(str(path))
 
 
+def shown(url: str) -> str:
+    """The URL as it may be shown: whatever may be a password in it is left out."""
+    head, slashes, rest = url.partition("://")
+    if not slashes:
+        head, rest = "", url
+    rest, mark, query = rest.partition("?") if _HAS_QUERY.match(rest) else (rest, "", "")
+    login, at, place = rest.rpartition("@")  # a password with a stray / ? or # in it ends at the last @ all the same
+    user, colon, _ = login.partition(":")
+    options = [(name, "…" if _SECRET.search(name) else value) for name, value in _pairs(query)]
+    login = f"{user}:…" if colon else user
+    return f"{head}{slashes}{login}{at}{place}{mark}{'&'.join(map('='.join, options))}"
+
+
+# ---------------------------------------------------------------- servers
+
+
+def _postgres(url: str, parts: SplitResult) -> Store:
+    try:
+        import psycopg  # noqa: PLC0415
+        import psycopg_pool  # noqa: F401, PLC0415
+    except ImportError as error:
+        _refuse_missing(url, "postgres", error)
+    options = _options(url, parts)
+    schema = _named(url, "schema", options.pop("schema", ""))
+    commit = options.get("synchronous_commit", "on")
+    if commit not in _COMMITS:
+        raise ConfigError(f"url={shown(url)!r}: synchronous_commit must be one of {', '.join(_COMMITS)}")
+    libpq = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
+    own = "schema, synchronous_commit, and what libpq takes, such as sslmode"
+    _refuse_unknown(url, options, libpq | {"synchronous_commit"}, own)
+    from holdfast.stores.postgres import PostgresStore  # noqa: PLC0415
+
+    return PostgresStore(_with_options(url, options), schema=schema)
+
+
+def _redis(url: str, parts: SplitResult) -> Store:
+    try:
+        import redis  # noqa: F401, PLC0415
+    except ImportError as error:
+        _refuse_missing(url, "redis", error)
+    options = _options(url, parts)
+    prefix = _named(url, "prefix", options.pop("prefix", "holdfast")) or "holdfast"
+    replicas = _number(url, "wait_replicas", options.pop("wait_replicas", "0"))
+    if not replicas.is_integer():
+        raise ConfigError(f"url={shown(url)!r}: wait_replicas must be a whole number")
+    wait_s = _number(url, "wait_s", options.pop("wait_s", "1"))
+    own = "prefix, wait_replicas, wait_s, db, username, password, client_name and redis-py's ssl_…"
+    _refuse_unknown(url, options, _OF_REDIS | {name for name in options if name.startswith("ssl_")}, own)
+    from holdfast.stores.redis import RedisStore  # noqa: PLC0415
+
+    return RedisStore(_with_options(url, options), prefix=prefix, wait_replicas=int(replicas), wait_s=wait_s)
+
+
+def _refuse_missing(url: str, extra: str, error: ImportError) -> NoReturn:
+    why = " ".join(str(error).split())
+    raise ConfigError(f"url={shown(url)!r}: needs packages that are missing ({why}): pip install 'holdfast[{extra}]'")
+
+
+def _options(url: str, parts: SplitResult) -> dict[str, str]:
+    pairs = _pairs(parts.query)
+    options = dict(pairs)
+    if len(options) < len(pairs):
+        raise ConfigError(f"url={shown(url)!r}: an option is given twice")
+    if parts.fragment:
+        raise ConfigError(f"url={shown(url)!r}: has a # in it; in a user name or password write %23")
+    return options
+
+
+def _pairs(query: str) -> list[tuple[str, str]]:
+    return parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)  # a plus is a plus, as libpq has it
+
+
+def _with_options(url: str, options: dict[str, str]) -> str:
+    query = urlencode(options, safe="/", quote_via=quote)
+    return url.partition("?")[0] + (f"?{query}" if query else "")
+
+
+def _refuse_unknown(url: str, options: dict[str, str], known: Container[str], words: str) -> None:
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"url={shown(url)!r}: has no option {name!r}; there are {words}")
+
+
+def _named(url: str, option: str, value: str) -> str:
+    if value and not _NAME.fullmatch(value):
+        raise ConfigError(f"url={shown(url)!r}: {option} must be of letters, digits and _ . - alone, at most 63")
+    return value
+
+
+def _number(url: str, option: str, value: str) -> float:
+    try:
+        found = float(value)
+    except ValueError:
+        found = -1.0
+    if 0.0 <= found < 1e6:
+        return found
+    raise ConfigError(f"url={shown(url)!r}: {option} must be a number from 0 on")
+
+
+# ---------------------------------------------------------------- files
+
+
 def _sqlite_parts(url: str) -> tuple[Path, Literal["FULL", "NORMAL", "EXTRA"]]:
     """The absolute path and the synchronous setting of a sqlite URL."""
     parts = urlsplit(url)
@@ -71,17 +182,10 @@ def _sqlite_parts(url: str) -> tuple[Path, Literal["FULL", "NORMAL", "EXTRA"]]:
     path = unquote(parts.path[1:])
     if not path or not path.isprintable():
         raise ConfigError(f"url={url!r}: names no file; write sqlite:///shop.db")
-    options = parse_qs(parts.query, keep_blank_values=True)
-    synchronous = options.pop("synchronous", ["full"])[-1].lower()
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    synchronous = options.pop("synchronous", "full").lower()
     if options or parts.fragment:
         raise ConfigError(f"url={url!r}: the only option is ?synchronous=full or normal")
     if synchronous not in _SYNCHRONOUS:
         raise ConfigError(f"url={url!r}: synchronous must be one of {', '.join(_SYNCHRONOUS)}")
     return Path(path).absolute(), _SYNCHRONOUS[synchronous]
-
-
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return parts._replace(netloc=f"{parts.username or ''}:…@{parts.hostname or ''}").geturl()

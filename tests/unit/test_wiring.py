@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from holdfast.errors import ConfigError
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
-from holdfast.wiring import _sqlite_parts, open_store, url_or_default
+from holdfast.wiring import _sqlite_parts, open_store, shown, url_or_default
 
 
 def test_without_a_url_the_environment_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,8 +59,16 @@ def test_a_sqlite_url_is_a_path_and_nothing_is_created_before_the_first_use(
         ("sqlite:///shop.db?mode=ro", "the only option"),
         ("sqlite:///shop.db?synchronous=off", "synchronous must be one of"),
         ("memory://name", "has no name"),
-        ("postgresql://u:secret@host/db", "no postgresql store yet"),
-        ("redis://:secret@host", "no redis store yet"),
+        ("postgresql://u:secret@host/db?shema=x", "has no option 'shema'"),
+        ("postgresql://u:secret@host/db?schema=a;b", "schema must be of letters"),
+        ("postgresql://u:secret@host/db?synchronous_commit=no", "synchronous_commit must be one of on, off"),
+        ("postgres://u:a#secret@host/db", "has a # in it"),
+        ("postgresql://host/db?schema=a&schema=b", "given twice"),
+        ("redis://:secret@host?prefix={x}", "prefix must be of letters"),
+        ("redis://:secret@host?wait_replicas=many", "wait_replicas must be a number"),
+        ("redis://:secret@host?wait_replicas=1.5", "wait_replicas must be a whole number"),
+        ("redis://:secret@host?socket_timeout=5", "has no option 'socket_timeout'"),
+        ("redis://host?password=secret&wait_s=-1", "wait_s must be a number"),
         ("mysql://u:secret@host/db", "must be one such as sqlite"),
         ("shop.db", "must be one such as sqlite"),
         (7, "must be text"),
@@ -73,3 +83,79 @@ def test_a_url_that_names_no_store_is_refused_without_its_password(url: Any, wor
     with pytest.raises(ConfigError, match=words) as caught:
         open_store(url)
     assert "secret" not in str(caught.value)
+
+
+class Asked:
+    """Stands in for a store: what it was made with."""
+
+    def __init__(self, url: str, **options: object) -> None:
+        self.url = url
+        self.options = options
+
+
+@pytest.mark.parametrize(
+    ("url", "given", "options"),
+    [
+        ("postgresql://u@host/db", "postgresql://u@host/db", {"schema": ""}),
+        ("postgres:///db?schema=jobs", "postgres:///db", {"schema": "jobs"}),
+        (
+            "postgresql://u:p%23@a:1,b:2/db?sslmode=require&schema=s&synchronous_commit=off&sslrootcert=/a+b",
+            "postgresql://u:p%23@a:1,b:2/db?sslmode=require&synchronous_commit=off&sslrootcert=/a%2Bb",
+            {"schema": "s"},
+        ),
+        ("redis://host", "redis://host", {"prefix": "holdfast", "wait_replicas": 0, "wait_s": 1.0}),
+        (
+            "rediss://:p@host:1/2?prefix=shop&wait_replicas=1&wait_s=0.5&ssl_cert_reqs=none",
+            "rediss://:p@host:1/2?ssl_cert_reqs=none",
+            {"prefix": "shop", "wait_replicas": 1, "wait_s": 0.5},
+        ),
+        ("unix:///run/redis.sock?db=2", "unix:///run/redis.sock?db=2", {"prefix": "holdfast"}),
+    ],
+)
+def test_a_servers_url_gives_its_store_the_options_and_its_driver_the_rest(
+    url: str, given: str, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, kind in (("postgres", "PostgresStore"), ("redis", "RedisStore")):
+        monkeypatch.setitem(sys.modules, f"holdfast.stores.{name}", SimpleNamespace(**{kind: Asked}))
+    store: Any = open_store(url)
+    assert store.url == given
+    assert {name: store.options[name] for name in options} == options
+
+
+@pytest.mark.parametrize(
+    ("url", "package", "extra"),
+    [
+        ("postgresql://u:secret@host/db", "psycopg", "postgres"),
+        ("postgresql://u:secret@host/db", "psycopg_pool", "postgres"),
+        ("redis://:secret@host", "redis", "redis"),
+    ],
+)
+def test_a_missing_package_is_told_with_the_line_to_type(
+    url: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=rf"pip install 'holdfast\[{extra}\]'") as caught:
+        open_store(url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "seen"),
+    [
+        ("postgresql://u:secret@host/db", "postgresql://u:…@host/db"),
+        ("postgresql://u:se/secret@host/db", "postgresql://u:…@host/db"),
+        ("postgresql://u:se#secret@a:1,b:2/db", "postgresql://u:…@a:1,b:2/db"),
+        ("postgresql://u:sec@ret@host/db", "postgresql://u:…@host/db"),
+        ("postgresql://u@host/db?password=secret&sslmode=require", "postgresql://u@host/db?password=…&sslmode=require"),
+        ("redis://:secret@host/0", "redis://:…@host/0"),
+        ("redis://h:1?db=2&password=p@secret", "redis://h:1?db=2&password=…"),
+        ("redis://:se?secret@host/0", "redis://:…@host/0"),
+        ("redis://host:6379/0", "redis://host:6379/0"),
+        ("sqlite:////var/lib/a@b.db", "sqlite:////var/lib/a@b.db"),
+        ("memory://", "memory://"),
+        ("nonsense", "nonsense"),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url: str, seen: str) -> None:
+    assert shown(url) == seen
+    assert "secret" not in shown(url)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.app.job import Job, RunResult
 from holdfast.app.operators import BreakerDesk, DeadLetterDesk, JobDesk, QueueDesk, ScheduleDesk
+from holdfast.app.sending import asend, send
 from holdfast.app.stats import AppStats, stats_of
 from holdfast.app.task import Call, Task, checked_name, checked_priority
 from holdfast.clock import SystemClock
@@ -43,7 +44,7 @@ from holdfast.runtime.spec import Scope, TaskSpec
 from holdfast.runtime.task_name import task_name
 from holdfast.runtime.worker import Worker, WorkerSettings
 from holdfast.types import Failure, FailureContext, JobState, NewJob
-from holdfast.wiring import open_store, url_or_default
+from holdfast.wiring import open_store, shown, url_or_default
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,9 +77,12 @@ class TaskDecorator(Protocol):
 class App:
     """The tasks of one program, and the store that their jobs live in.
 
-    url: sqlite:///shop.db (a path relative to the current folder; four slashes for an absolute one), or memory://.
-        Without it the environment variable HOLDFAST_URL is used, then sqlite:///holdfast.db.
+    url: sqlite:///shop.db (a path relative to the current folder; four slashes for an absolute one),
+        postgresql://user@host/db, redis://host, or memory://. Without it the environment variable HOLDFAST_URL is used,
+        then sqlite:///holdfast.db.
     result_ttl: seconds for which completed and cancelled jobs are kept, with their results [a day].
+    enqueue_wait: seconds for which enqueueing waits for a store that is away, trying again with the same ids, before
+        StoreAway is raised [0: raised at once].
 
     Nothing is opened or created before the first use.
     """
@@ -88,12 +92,14 @@ class App:
         url: str | None = None,
         *,
         result_ttl: float = _DAY_S,
+        enqueue_wait: float = 0.0,
         clock: Clock | None = None,
     ) -> None:
         self.url = url_or_default(url)
         self.clock: Clock = clock or SystemClock()
         self._store: Store | None = open_store(self.url, self.clock)
         self.keep_s = bounds.length("result_ttl", result_ttl)
+        self.enqueue_wait = bounds.length("enqueue_wait", enqueue_wait)
         self.bridge = Bridge()
         self.hooks = Hooks()
         self.specs: dict[str, TaskSpec] = {}
@@ -277,16 +283,21 @@ class App:
     # ---- enqueueing
 
     def enqueue_many(self, calls: Sequence[Call[R]]) -> list[Job[R]]:
-        """Make a job of each bound call, of whichever tasks, all or none; durable on return."""
+        """Make a job of each bound call, of whichever tasks, all or none; durable on return.
+
+        Calls bound with a connection are written inside of its transaction; then all must be bound with the same one.
+        """
         calls = _checked_calls(calls)
-        answers = self.store.enqueue_now([call.job for call in calls]) if calls else []
-        return [call.task.job_of(call.job, answer) for call, answer in zip(calls, answers, strict=True)]
+        connection = _connection_of(calls)
+        answers = send(self, [call.job for call in calls], connection) if calls else []
+        return [call.task.job_of(call.job, answer, connection) for call, answer in zip(calls, answers, strict=True)]
 
     async def aenqueue_many(self, calls: Sequence[Call[R]]) -> list[Job[R]]:
         """The same for async code."""
         calls = _checked_calls(calls)
-        answers = await self.store.enqueue([call.job for call in calls]) if calls else []
-        return [call.task.job_of(call.job, answer) for call, answer in zip(calls, answers, strict=True)]
+        connection = _connection_of(calls)
+        answers = await asend(self, [call.job for call in calls], connection) if calls else []
+        return [call.task.job_of(call.job, answer, connection) for call, answer in zip(calls, answers, strict=True)]
 
     def schedule(
         self,
@@ -311,9 +322,10 @@ class App:
         if own in self.scheduled:
             raise ConfigError(f"two schedules are named {own!r}: give one of them another name=")
         job = call.job
-        if job.delay_s or job.idempotency_key is not None:
+        if job.delay_s or job.idempotency_key is not None or call.connection is not None:
             raise ConfigError(
-                f"schedule {own!r}: its ticks are their own times and keys; leave out delay, at and idempotency_key"
+                f"schedule {own!r}: its ticks have their own times and keys, and are enqueued by workers; leave out "
+                "delay, at, idempotency_key and connection"
             )
         self.scheduled[own] = Schedule(
             name=own,
@@ -416,7 +428,7 @@ class App:
         """The same for async code."""
         reply = await self.store.exchange(Exchange())
         since = int(reply.now // 60) - minutes
-        return stats_of(await self.store.stats(since), reply.values)
+        return stats_of(await self.store.stats(since), reply.values, self.store.capabilities)
 
     def prune(self) -> int:
         """Delete the records whose time to be kept is over, and say how many; workers do it by themselves."""
@@ -444,7 +456,7 @@ class App:
         self._store = None
 
     def __repr__(self) -> str:
-        return f"<App {self.url} {len(self.specs)} tasks>"
+        return f"<App {shown(self.url)} {len(self.specs)} tasks>"
 
 
 def _checked_calls(calls: Sequence[Call[R]]) -> list[Call[R]]:
@@ -453,6 +465,14 @@ def _checked_calls(calls: Sequence[Call[R]]) -> list[Call[R]]:
         if not isinstance(call, Call):
             raise ConfigError(f"call={call!r}: must be a bound call, such as task.bind(…)")
     return calls
+
+
+def _connection_of(calls: Sequence[Call[Any]]) -> object | None:
+    """The one connection that all of them are bound with; None where they have none."""
+    first = calls[0].connection if calls else None
+    if any(call.connection is not first for call in calls):
+        raise ConfigError("connection: bind all calls of one enqueue_many with the same one, or none of them")
+    return first
 
 
 class _Caught:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import Struct
 
-from holdfast.errors import HoldfastError, JobFailed
+from holdfast.errors import JobFailed, NotFound
 from holdfast.ports import Operation
 from holdfast.runtime.payload import decode_result
 from holdfast.types import Attempt, Change, JobRecord, JobState
@@ -27,11 +27,19 @@ class Job(Generic[R]):
     """
 
     def __init__(
-        self, app: App, known: JobRecord | Callable[[], JobRecord], job_id: str, annotation: Any = Any, *, is_new: bool
+        self,
+        app: App,
+        known: JobRecord | Callable[[], JobRecord],
+        job_id: str,
+        annotation: Any = Any,
+        *,
+        is_new: bool,
+        is_promised: bool = False,
     ) -> None:
         self._app = app
         self._known = known
         self._annotation = annotation
+        self._is_promised = is_promised  # it is there when its caller's transaction commits
         self.id = job_id
         """Its id, a UUIDv7."""
         self.is_new = is_new
@@ -70,15 +78,17 @@ class Job(Generic[R]):
         raise JobFailed(f"job {record.id} of {record.task} ended as {record.state.value}{reason}{why}")
 
     def refresh(self) -> Job[R]:
-        """Look again."""
+        """Look again. NotFound where it is not there (any more), as before the commit of its transaction."""
         return self._app.bridge.run(self.arefresh())
 
     async def arefresh(self) -> Job[R]:
         """Look again."""
         (record,) = await self._app.store.get([self.id])
         if record is None:
-            raise HoldfastError(f"job {self.id} is not in the store any more: its time to be kept is over")
-        self._known = record
+            if self._is_promised:
+                raise NotFound(f"job {self.id} is not in the store: its transaction has not been committed")
+            raise NotFound(f"job {self.id} is not in the store any more: its time to be kept is over")
+        self._known, self._is_promised = record, False
         return self
 
     def wait(self, timeout: float | None = None) -> Job[R]:

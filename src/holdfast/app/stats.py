@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.ports import Stats, Value, WorkerRecord
+from holdfast.ports import Capabilities, Stats, Value, WorkerRecord
 from holdfast.runtime.shared.by_hand import breaker_views
 from holdfast.types import BreakerMode
 
@@ -31,6 +31,10 @@ class AppStats(Struct, frozen=True, kw_only=True):
     """The same by minute since 1970, oldest first."""
     breakers: Mapping[str, BreakerMode]
     workers: Sequence[WorkerRecord]
+    is_durable: bool
+    """Whether what the store has said yes to survives a power cut."""
+    durability: str
+    """What survives what, in one sentence."""
 
     @property
     def executed(self) -> int:
@@ -43,7 +47,7 @@ class AppStats(Struct, frozen=True, kw_only=True):
         return self.completed / self.executed if self.executed else None
 
 
-def stats_of(stats: Stats, values: Sequence[Value]) -> AppStats:
+def stats_of(stats: Stats, values: Sequence[Value], store: Capabilities) -> AppStats:
     """The numbers, from one look at a store."""
     jobs: dict[str, int] = {}
     by_task: dict[str, dict[str, int]] = {}
@@ -71,4 +75,6 @@ def stats_of(stats: Stats, values: Sequence[Value]) -> AppStats:
         per_minute=sorted(minutes.items()),
         breakers={view.key: view.mode for view in breaker_views(values, stats.now)},
         workers=stats.workers,
+        is_durable=store.is_durable,
+        durability=store.durability,
     )

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.app.job import Job, RunResult
+from holdfast.app.sending import asend, send
 from holdfast.clock import new_id
 from holdfast.errors import ConfigError, IdempotencyConflict
 from holdfast.policy import bounds
@@ -56,6 +57,8 @@ class Options(Struct, frozen=True, kw_only=True):
 
     delay: not before so many seconds, or a timedelta, from now. at: not before this instant, with its time zone.
     priority: a higher one runs first. idempotency_key: a second job with the same key, tenant and task is the first.
+    connection: your own open connection to the database that the store is in; the job is there if and only if your
+    transaction commits, which is left to you.
     """
 
     queue: str | None = None
@@ -66,6 +69,7 @@ class Options(Struct, frozen=True, kw_only=True):
     user: str = ""
     project: str = ""
     idempotency_key: str | None = None
+    connection: object | None = None
 
     def __post_init__(self) -> None:
         if self.delay is not None and self.at is not None:
@@ -87,11 +91,12 @@ class Options(Struct, frozen=True, kw_only=True):
 class Call(Generic[R_co]):
     """A call of a task, with its arguments checked, that has not been enqueued."""
 
-    __slots__ = ("job", "task")
+    __slots__ = ("connection", "job", "task")
 
-    def __init__(self, task: Task[Any, Any, R_co], job: NewJob) -> None:
+    def __init__(self, task: Task[Any, Any, R_co], job: NewJob, connection: object | None = None) -> None:
         self.task = task
         self.job = job
+        self.connection = connection
 
     def __repr__(self) -> str:
         return f"<Call {self.job.task} {self.job.payload.decode()[:100]}>"
@@ -106,15 +111,15 @@ class TaskWithOptions(Generic[P, R]):
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Check the arguments and keep them for `enqueue_many` or `app.schedule`."""
-        return Call(self._task, self._task.new_job(self._options, args, kwargs))
+        return Call(self._task, self._task.new_job(self._options, args, kwargs), self._options.connection)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Make a job of this call; durable on return."""
-        return self._task.send(self._task.new_job(self._options, args, kwargs))
+        """Make a job of this call; durable on return, or with a connection, when its transaction commits."""
+        return self._task.send(self._task.new_job(self._options, args, kwargs), self._options.connection)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """The same for async code."""
-        return await self._task.asend(self._task.new_job(self._options, args, kwargs))
+        return await self._task.asend(self._task.new_job(self._options, args, kwargs), self._options.connection)
 
 
 _NO_OPTIONS = Options()
@@ -201,6 +206,7 @@ class Task(Generic[P, C, R]):
         user: str = "",
         project: str = "",
         idempotency_key: str | None = None,
+        connection: object | None = None,
     ) -> TaskWithOptions[P, R]:
         """The same task, enqueueing with these options; see `Options`."""
         options = Options(
@@ -212,6 +218,7 @@ class Task(Generic[P, C, R]):
             user=user,
             project=project,
             idempotency_key=idempotency_key,
+            connection=connection,
         )
         return TaskWithOptions(self, options)
 
@@ -279,22 +286,23 @@ class Task(Generic[P, C, R]):
             idempotency_key=options.idempotency_key,
         )
 
-    def send(self, job: NewJob) -> Job[R]:
+    def send(self, job: NewJob, connection: object | None = None) -> Job[R]:
         """Enqueue on this thread."""
-        (answer,) = self._app.store.enqueue_now([job])
-        return self.job_of(job, answer)
+        (answer,) = send(self._app, [job], connection)
+        return self.job_of(job, answer, connection)
 
-    async def asend(self, job: NewJob) -> Job[R]:
+    async def asend(self, job: NewJob, connection: object | None = None) -> Job[R]:
         """Enqueue from the event loop."""
-        (answer,) = await self._app.store.enqueue([job])
-        return self.job_of(job, answer)
+        (answer,) = await asend(self._app, [job], connection)
+        return self.job_of(job, answer, connection)
 
-    def job_of(self, job: NewJob, answer: Enqueued) -> Job[R]:
+    def job_of(self, job: NewJob, answer: Enqueued, connection: object | None = None) -> Job[R]:
         """The job in its user's hands."""
         if answer.is_conflict:
             raise IdempotencyConflict(job.idempotency_key or "", answer.id)
         known = functools.partial(_as_enqueued, job, answer, self._app.clock.now())
-        return Job(self._app, known, answer.id, self._returns, is_new=answer.is_new)
+        is_promised = connection is not None
+        return Job(self._app, known, answer.id, self._returns, is_new=answer.is_new, is_promised=is_promised)
 
     def value_of(self, record: JobRecord) -> R:
         """What a completed job returned."""

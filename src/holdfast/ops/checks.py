@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 import sys
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from holdfast.app import App
 from holdfast.ops.text import ago, length, many, short, size
-from holdfast.ports import Capabilities, Stats
+from holdfast.ports import Capabilities, Exchange, Stats
 from holdfast.types import BreakerMode, JobState
 
 STUCK_S: Final = 300.0
@@ -23,14 +23,17 @@ LEAST_FREE: Final = 500_000_000
 """Bytes that should be free on the store's disk."""
 LARGEST_LOG: Final = 256_000_000
 """A larger write-ahead log is not emptied as it should be."""
-SKEW_S: Final = 5.0
-"""How far the store's clock may be from wall time."""
+SKEW_S: Final = 1.0
+"""How far the store's clock may be from this machine's."""
+SLOW_S: Final = 0.1
+"""A store that takes longer for nothing at all is far away, or busy."""
 SOUND_SQLITE: Final = (3, 51, 3)
 """Earlier versions may damage a database whose write-ahead log starts anew while another process writes."""
 
 _CLOSED: Final = BreakerMode.CLOSED
 _DEAD: Final = JobState.DEAD_LETTER
 _MOST: Final = 300
+_EXCHANGES: Final = 20
 
 
 class Check(Struct, frozen=True):
@@ -51,7 +54,10 @@ class Findings(Struct, frozen=True, kw_only=True):
     breakers: Mapping[str, BreakerMode] = {}
     paused: tuple[str, ...] = ()
     """Queues."""
-    wall_now: float
+    apart_s: float = 0.0
+    """How far the store's clock is ahead of this machine's."""
+    took_s: Sequence[float] = (0.0,)
+    """How long empty exchanges took, shortest first."""
     free: int | None = None
     """Bytes free on its disk, where it has one."""
     log: int | None = None
@@ -65,15 +71,26 @@ class Findings(Struct, frozen=True, kw_only=True):
 def look_at(app: App, path: Path | None) -> Findings:
     """Look at an open store, whose file is at `path` if it has one."""
     log = None if path is None else path.with_name(f"{path.name}-wal")
+    capabilities = app.store.capabilities  # opens it, which is not to be measured
+    exchanges = sorted(app.bridge.run(_exchange(app)) for _ in range(_EXCHANGES))
     return Findings(
-        capabilities=app.store.capabilities,
+        capabilities=capabilities,
         stats=app.bridge.run(app.store.stats()),
         breakers={view.key: view.mode for view in app.breakers.list()},
         paused=tuple(view.name for view in app.queues.list() if view.is_paused),
-        wall_now=app.clock.now(),
+        apart_s=exchanges[0][1],  # the quickest one knows best
+        took_s=[took_s for took_s, _ in exchanges],
         free=None if path is None else shutil.disk_usage(path.parent).free,
         log=None if log is None else log.stat().st_size if log.exists() else 0,
     )
+
+
+async def _exchange(app: App) -> tuple[float, float]:
+    """How long an empty exchange takes, and how far the store's clock is ahead of this machine's."""
+    began_s, began_at = app.clock.monotonic(), app.clock.now()
+    reply = await app.store.exchange(Exchange())
+    took_s = app.clock.monotonic() - began_s
+    return took_s, reply.now - (began_at + took_s / 2)
 
 
 # ---------------------------------------------------------------- the checks
@@ -91,7 +108,7 @@ def machine_checks() -> list[Check]:
 
 def store_checks(found: Findings) -> list[Check]:
     """The store, its disk, its clock, its workers and its work."""
-    checks = [_store(found)]
+    checks = [_store(found), _durability(found), *_warnings(found), _latency(found)]
     if found.free is not None:
         help_ = "free some space: when there is none, nothing can be enqueued"
         checks.append(Check("disk", found.free >= LEAST_FREE, f"{size(found.free)} free", help_))
@@ -116,16 +133,38 @@ def task_check(found: Findings, known: Container[str]) -> Check:
 
 def _store(found: Findings) -> Check:
     kind = found.capabilities
-    text = kind.location if kind.is_durable else f"{kind.location}, not durable: a power cut may lose jobs"
-    return Check("store", kind.is_durable, text, "leave ?synchronous= out of the URL")
+    return Check("store", True, f"{kind.location} ({kind.version})" if kind.version else kind.location)
+
+
+def _durability(found: Findings) -> Check:
+    kind = found.capabilities
+    label = "" if kind.is_durable else "not durable: "
+    help_ = "a power cut, or a failover, may lose jobs; `docs/how-to/choose-a-store.md` says what to set"
+    return Check("durability", kind.is_durable, f"{label}{kind.durability}", help_)
+
+
+def _warnings(found: Findings) -> list[Check]:
+    return [Check("warning", False, line) for line in found.capabilities.warnings]
+
+
+def _latency(found: Findings) -> Check:
+    took_s = found.took_s
+    middle_s = took_s[len(took_s) // 2]
+    text = f"p50 {middle_s * 1000:.1f} ms, max {took_s[-1] * 1000:.1f} ms for an empty exchange"
+    help_ = "the store is far away or busy: every batch waits so long; put workers near it, or give it a quicker disk"
+    return Check("latency", middle_s <= SLOW_S, text, help_)
 
 
 def _clock(found: Findings) -> Check:
-    apart_s = found.stats.now - found.wall_now
-    text = "the store's clock is the machine's"
-    if abs(apart_s) >= 1:
-        text = f"the store's clock is {length(abs(apart_s))} {'ahead of' if apart_s > 0 else 'behind'} the machine's"
-    help_ = "the machine's clock was set: delays and leases are right, but times are shown wrong by that much"
+    apart_s = found.apart_s
+    text = "the store's clock is this machine's"
+    if abs(apart_s) > SKEW_S:
+        text = f"the store's clock is {length(abs(apart_s))} {'ahead of' if apart_s > 0 else 'behind'} this machine's"
+    elif abs(apart_s) >= 0.001:
+        text = f"the store's clock is within {length(abs(apart_s))} of this machine's"
+    help_ = (
+        "leases and delays go by the store's clock alone and are right; but instants you give or see are off: use NTP"
+    )
     return Check("clock", abs(apart_s) <= SKEW_S, text, help_)
 
 

@@ -12,7 +12,8 @@ from holdfast.ports import Note, Settlement, Store, Transaction
 from holdfast.runtime.run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
+    from typing import Any
 
     from holdfast.runtime.context import Desk
 
@@ -24,12 +25,14 @@ class LoopDesk:
         self,
         run: Run,
         store: Store,
+        note: Callable[[Note], Coroutine[Any, Any, bool]],
         loop: asyncio.AbstractEventLoop,
         limit_s: float,
         completed: Callable[[Run], Settlement],
     ) -> None:
         self._run = run
         self._store = store
+        self._note = note
         self._loop = loop
         self._limit_s = limit_s
         self._completed = completed
@@ -42,19 +45,18 @@ class LoopDesk:
             is_on_loop = False
         if is_on_loop:
             raise RuntimeError("in an async task use the a… twin: `await job.acheckpoint(…)`, `astep`, `aprogress`")
-        return asyncio.run_coroutine_threadsafe(self._store.note(note), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(self._note(note), self._loop).result()
 
     async def anote(self, note: Note) -> bool:
         """From the loop."""
-        return await self._store.note(note)
+        return await self._note(note)
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Leaving the block completes the job."""
         if not self._store.capabilities.has_transactions:
-            raise Permanent(
-                f"job.transaction(): {self._store.capabilities.location} has no transactions; use sqlite:///…"
-            )
+            place = self._store.capabilities.location
+            raise Permanent(f"job.transaction(): {place} has no transactions; sqlite:///… and postgresql://… have them")
         with self._store.transaction(self._completed(self._run), self._limit_s) as tx:
             yield tx
         self._run.is_settled = True

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
 
 from holdfast.errors import HoldfastError
 from holdfast.ports import Beat, Clock, Store, WorkerRecord
+from holdfast.runtime.outage import Outage
 
-_logger = logging.getLogger("holdfast.worker")
+PART: Final = "heartbeat"
+_TO_STOP: Final = 0.1
+"""The part of a lease that is left for stopping the work, when it cannot be renewed."""
 
 
 class Heart:
-    """Renews a worker's lease every `every_s`, and says at once when it is lost.
+    """Renews a worker's lease every `every_s`, sooner when a beat has failed, and says at once when it is lost.
 
-    A worker that cannot renew its lease has lost it when its time is over, whatever the reason: `on_lost` is then told,
-    once. `on_beat` is told every answer. Both are called on the heart's own thread.
+    A worker that cannot renew its lease has lost it shortly before its time is over, whatever the reason: `on_lost` is
+    then told, once. `on_beat` is told every answer. Both are called on the heart's own thread.
     """
 
     def __init__(
@@ -27,6 +31,7 @@ class Heart:
         *,
         every_s: float,
         clock: Clock,
+        outage: Outage,
         on_beat: Callable[[Beat], None],
         on_lost: Callable[[str], None],
     ) -> None:
@@ -34,11 +39,13 @@ class Heart:
         self._describe = describe
         self._every_s = every_s
         self._clock = clock
+        self._outage = outage
         self._on_beat = on_beat
         self._on_lost = on_lost
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
         self._renewed_s = clock.monotonic()
+        self._beating: asyncio.Task[object] | None = None
 
     async def start(self) -> None:
         """Send the first heartbeat, which registers the worker, and go on with the others."""
@@ -50,32 +57,42 @@ class Heart:
         self._thread.start()
 
     def stop(self) -> None:
-        """No more heartbeats; the lease lasts until it is given back."""
+        """No more heartbeats, also not the one that waits for an answer; the lease lasts until it is given back."""
         self._stop.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            beating = self._beating
+            if beating is not None:
+                with suppress(RuntimeError):  # it has ended meanwhile, and its loop with it
+                    beating.get_loop().call_soon_threadsafe(beating.cancel)
             self._thread.join()
 
     def _run(self) -> None:
-        with asyncio.Runner() as runner:
-            while not self._clock.wait(self._stop, self._every_s):
-                if not runner.run(self._beat()):
-                    return
+        pause_s: float | None = self._every_s
+        with asyncio.Runner() as runner, suppress(asyncio.CancelledError):
+            while pause_s is not None and not self._clock.wait(self._stop, pause_s):
+                pause_s = runner.run(self._beat())
 
-    async def _beat(self) -> bool:
+    async def _beat(self) -> float | None:
+        """One heartbeat; how long until the next, None when the lease is lost."""
+        self._beating = asyncio.current_task()
         worker = self._describe()
         sent_s = self._clock.monotonic()
+        end_s = self._renewed_s + worker.lease_s * (1.0 - _TO_STOP)
         try:
-            async with self._clock.timeout(max(0.0, self._renewed_s + worker.lease_s - sent_s)):
+            async with self._clock.timeout(max(0.0, end_s - sent_s)):
                 beat = await self._store.heartbeat(worker)
         except Exception as error:  # whatever it is: without an answer the lease is not renewed
-            _logger.warning("a heartbeat failed: %s: %s", type(error).__name__, error)
-            if self._clock.monotonic() + self._every_s < self._renewed_s + worker.lease_s:
-                return True
-            self._on_lost(f"its lease could not be renewed: {error}")
-            return False
+            again_s = self._outage.fails(PART, error)
+            left_s = end_s - self._clock.monotonic()
+            if left_s > 0.0:
+                return min(again_s, left_s, self._every_s)
+            why = "no answer in time" if isinstance(error, TimeoutError) else str(error)
+            self._on_lost(f"its lease could not be renewed: {why}")
+            return None
+        self._outage.works(PART)
         if not beat.is_alive:
             self._on_lost("the store has given it up")
-            return False
+            return None
         self._renewed_s = sent_s
         self._on_beat(beat)
-        return True
+        return self._every_s

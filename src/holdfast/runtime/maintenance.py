@@ -6,9 +6,10 @@ import logging
 from collections.abc import Callable, Mapping
 
 from holdfast.clock import new_token
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.errors import StoreError
 from holdfast.ports import Clock, Store, Value
 from holdfast.runtime import replay
+from holdfast.runtime.outage import Outage
 from holdfast.runtime.runner import Runner
 from holdfast.runtime.schedules import Schedules
 
@@ -18,6 +19,7 @@ _PRUNE_EVERY_S = 60.0
 _PRUNE_AT_ONCE = 1_000
 _ORPHANS_AT_ONCE = 500
 _NAMED = 10
+_PART = "maintenance"
 
 
 class Maintenance:
@@ -33,6 +35,7 @@ class Maintenance:
         values: Mapping[str, Value],
         every_s: float,
         clock: Clock,
+        outage: Outage,
         on_work: Callable[[], None],
     ) -> None:
         self._store = store
@@ -42,6 +45,7 @@ class Maintenance:
         self._values = values
         self._every_s = every_s
         self._clock = clock
+        self._outage = outage
         self._on_work = on_work
         self._pruned_s = clock.monotonic()
         self._token = new_token()
@@ -49,13 +53,15 @@ class Maintenance:
     async def run(self) -> None:
         """Once, and then again and again."""
         while True:
+            pause_s = self._every_s
             try:
                 await self.once()
-            except HoldfastError as error:
-                _logger.warning("maintenance failed, and is tried again: %s", error)
+                self._outage.works(_PART)
+            except StoreError as error:
+                pause_s = max(pause_s, self._outage.fails(_PART, error))
             except Exception:  # a bug in one part must not end the others for good
                 _logger.exception("maintenance failed, and is tried again")
-            await self._clock.asleep(self._every_s)
+            await self._clock.asleep(pause_s)
 
     async def once(self) -> None:
         """Everything that is due."""

@@ -8,10 +8,12 @@ import logging
 import os
 import signal
 import sys
-from typing import Any
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import msgspec
 
+from holdfast.errors import StoreAway
 from holdfast.runtime.isolated import load
 from holdfast.runtime.place import place_of
 from holdfast.runtime.worker import Exit, Worker, WorkerSettings
@@ -34,7 +36,8 @@ def main() -> None:
     try:
         app: Any = load(target)
         worker: Worker = app.worker(settings, is_replaceable=True, target=target)
-        app.store.capabilities  # noqa: B018 - asking opens it
+        with suppress(StoreAway):  # the worker waits for it, and says so
+            app.store.capabilities  # noqa: B018 - asking opens it
     except Exception as error:  # loading runs the user's own code
         _leave(CANNOT_START, f"{type(error).__name__}: {error}{place_of(error)}")
     _logger.info("worker process %d is running %s", os.getpid(), target)
@@ -59,7 +62,7 @@ async def _work(worker: Worker) -> int:
     return int(await worker.run())
 
 
-def _leave(code: int, why: str = "") -> None:
+def _leave(code: int, why: str = "") -> NoReturn:
     """Exit without waiting for threads: one that hangs in a job must not keep the process."""
     if why:
         print(f"holdfast worker: {why}", file=sys.stderr)  # noqa: T201

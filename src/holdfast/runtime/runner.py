@@ -38,6 +38,7 @@ from holdfast.runtime.deadlines import Deadlines
 from holdfast.runtime.desk import LoopDesk
 from holdfast.runtime.guards.functions import refuse_coroutine
 from holdfast.runtime.isolates import Isolates
+from holdfast.runtime.outage import insist
 from holdfast.runtime.run import Run, encoded, settlement_of
 from holdfast.runtime.shared.guards import Go, Hold, Request, SharedGuards
 from holdfast.runtime.spec import TaskSpec, limit_gates
@@ -115,7 +116,7 @@ class Runner:
         self._failing: dict[str | None, int] = {}
         self._failing_lock = threading.Lock()
         self._isolated_held = 0
-        self._isolates = Isolates(room.isolates, target, store.note, clock, lease_s / 4)
+        self._isolates = Isolates(room.isolates, target, self._note, clock, lease_s / 4)
         self._can_isolate = bool(target)
         self._deadlines: Deadlines[Run] = Deadlines(clock, self._overdue, self._is_over)
         self._offset_s = 0.0
@@ -351,8 +352,12 @@ class Runner:
         return error
 
     def _context(self, run: Run) -> JobContext:
-        desk = LoopDesk(run, self._store, self._loop, self._lease_s / 4, self._completed)
+        desk = LoopDesk(run, self._store, self._note, self._loop, self._lease_s / 4, self._completed)
         return JobContext(run.delivery, desk)
+
+    async def _note(self, note: Note) -> bool:
+        """Remember it, after an outage if need be: a finished step that is not remembered would be run again."""
+        return await insist(lambda: self._store.note(note), self._lease_s, self._clock, self._rng)
 
     def _completed(self, run: Run) -> Settlement:
         return settlement_of(
@@ -476,7 +481,10 @@ class Runner:
             run.stop, run.go = "cancelled", _FREE  # whatever still comes of it, it is judged already
 
     async def _blame(self, note: Note) -> None:
-        await self._store.note(note)
+        try:
+            await self._note(note)
+        except StoreError as error:
+            _logger.warning("job %s cannot be blamed for its worker's end: %s", note.id, error)
 
     # ---- from runs to settlements
 

@@ -9,20 +9,22 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
+from typing import TypeVar
 
 from msgspec import Struct
 
 from holdfast.clock import SystemClock, chance, new_id, new_token
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.errors import HoldfastError, StoreAway, StoreError, Unwritable
 from holdfast.fingerprint import in_a_line
 from holdfast.policy import bounds
 from holdfast.ports import Beat, Claim, Clock, Exchange, Exchanged, Settlement, Store, Value, WorkerRecord
 from holdfast.runtime.heart import Heart
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.maintenance import Maintenance
+from holdfast.runtime.outage import AGAIN, Outage
 from holdfast.runtime.replay import PREFIX as REPLAY
 from holdfast.runtime.run import UNKNOWN_KEEP_S
 from holdfast.runtime.runner import Room, Runner
@@ -33,13 +35,15 @@ from holdfast.types import BreakerChanged, BreakerMode, Change, Rng
 
 _logger = logging.getLogger("holdfast.worker")
 
+T = TypeVar("T")
+
 _BATCH = 500
 _AHEAD_S = 0.05
 _IDLE_S = 1.0
-_AGAIN_S = 0.5
 _MINUTE_S = 60.0
 _OVERDUE_S = 1.0
-_FLUSHES = 10
+_LAST_WORD_S = 2.0
+_PART = "exchange"
 
 
 class Exit(IntEnum):
@@ -86,8 +90,17 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
         return self.lease_s / 5 if self.heartbeat_s is None else self.heartbeat_s
 
 
+class _Stopped(Exception):
+    """It was told to stop before it had begun."""
+
+
 class Worker:
-    """One worker on one event loop. `run` ends when `stop` was called, or when the worker has to be replaced."""
+    """One worker on one event loop. `run` ends when `stop` was called, or when the worker has to be replaced.
+
+    A store that is away is waited for: at the start for as long as it takes; later, what is running goes on while its
+    lease holds, and is stopped when it is over. What was finished by then is still sent when the store is back, which
+    refuses it where somebody has taken the job over.
+    """
 
     def __init__(
         self,
@@ -124,6 +137,11 @@ class Worker:
         self._next_due_s: float | None = None
         self._is_idle = False
         self._wake = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self._outage = Outage(self._clock, rng)
+        self._waits_failed = 0
+        self._odd_failures = 0
+        self._pumping: asyncio.Task[None] | None = None
         self._unanswered: Claim | None = None
 
     # ---- from outside
@@ -131,16 +149,23 @@ class Worker:
     def stop(self) -> None:
         """Stop claiming, finish what is running within the grace time, then leave. From the worker's own loop."""
         self._is_stopping = True
+        self._stopped.set()
         self._wake.set()
 
     async def run(self) -> Exit:
         """Work until stopped."""
-        await self._open()
         try:
-            pump = asyncio.create_task(self._pump())
+            await self._open(is_patient=True)
+        except _Stopped:
+            return Exit.DRAINED
+        try:
+            self._pumping = asyncio.create_task(self._pump())
             upkeep = asyncio.create_task(self._maintenance.run())
             try:
-                await pump
+                await self._pumping
+            except asyncio.CancelledError:
+                if not self._is_lost or _is_cancelled():
+                    raise
             finally:
                 upkeep.cancel()
                 await asyncio.gather(upkeep, return_exceptions=True)
@@ -150,7 +175,7 @@ class Worker:
 
     async def run_until_idle(self, skip: bool) -> None:
         """Work until no job is ready, and none will be (with skip, the store's clock is moved on to delayed ones)."""
-        await self._open()
+        await self._open(is_patient=False)
         try:
             await self._pump_until_idle(skip)
         finally:
@@ -159,12 +184,13 @@ class Worker:
 
     # ---- beginning and end
 
-    async def _open(self) -> None:
+    async def _open(self, *, is_patient: bool = False) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._ping = threading.Event()
         self._stalled_s = 0.0
         self._store_wait: asyncio.Task[None] | None = None
+        first = await self._insist(lambda: self._store.exchange(Exchange()), is_patient)
         self.runner = Runner(
             store=self._store,
             specs=self._specs,
@@ -187,6 +213,7 @@ class Worker:
             values=self._replays,
             every_s=self._settings.sweep_s,
             clock=self._clock,
+            outage=self._outage,
             on_work=self._wake.set,
         )
         self._heart = Heart(
@@ -194,20 +221,47 @@ class Worker:
             self._describe,
             every_s=self._settings.beat_s,
             clock=self._clock,
+            outage=self._outage,
             on_beat=self._on_beat,
             on_lost=self._on_lost,
         )
-        first = await self._store.exchange(Exchange())
         self._take_over(first)
         self._started_at = first.now
-        await self._heart.start()
         try:
+            await self._insist(self._heart.start, is_patient)
             await self._hooks.start()
         except BaseException:
             self._heart.stop()
             await self.runner.close()
-            await self._store.heartbeat(WorkerRecord(id=self.id, lease_s=0.0))
+            await self._take_leave()
             raise
+
+    async def _insist(self, call: Callable[[], Awaitable[T]], is_patient: bool) -> T:
+        """The store's answer; while it is away it is asked again, until the worker is told to stop."""
+        while not self._is_stopping:
+            try:
+                answer = await call()
+            except StoreAway as error:
+                if not is_patient:
+                    raise
+                await self._rest(self._outage.fails(_PART, error))
+            else:
+                self._outage.works(_PART)
+                return answer
+        raise _Stopped
+
+    async def _rest(self, seconds: float) -> None:
+        """Sleep, unless the worker is told to stop."""
+        sleeps = [
+            asyncio.ensure_future(self._clock.asleep(seconds)),
+            asyncio.ensure_future(self._stopped.wait()),
+        ]
+        try:
+            await asyncio.wait(sleeps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in sleeps:
+                one.cancel()
+            await asyncio.gather(*sleeps, return_exceptions=True)
 
     async def _close(self) -> None:
         if self._store_wait is not None:
@@ -224,13 +278,17 @@ class Worker:
         if is_last:
             self._heart.stop()
         if not self._is_lost:
-            try:
-                await self._flush()
-                if is_last:
-                    await self._store.heartbeat(WorkerRecord(id=self.id, lease_s=0.0))
-            except HoldfastError as error:
-                _logger.warning("could not take leave of the store: %s", error)
+            await self._flush(self._clock.monotonic())
+            if is_last:
+                await self._take_leave()
         return is_last
+
+    async def _take_leave(self) -> None:
+        try:
+            async with self._clock.timeout(_LAST_WORD_S):
+                await self._store.heartbeat(WorkerRecord(id=self.id, lease_s=0.0))
+        except (HoldfastError, TimeoutError) as error:
+            _logger.warning("could not take leave of the store: %s", error or "no answer in time")
 
     async def _see_out(self) -> None:
         """Threads keep their jobs beyond the end of `run`, until the last has ended and is settled."""
@@ -289,13 +347,14 @@ class Worker:
         _logger.error("worker %s stops its work: %s", self.id, why)
         self._is_lost = True
         self.runner.stop(None, "cancelled")
-        self.stop()
+        if self._pumping is not None:
+            self._pumping.cancel()  # it may be waiting for an answer that does not come
 
     # ---- the pump
 
     async def _pump(self) -> None:
         """Settle and claim, over and over: while one exchange is under way, the next settlements gather."""
-        while not self._is_stopping and not self.runner.must_be_replaced:
+        while not (self._is_stopping or self._is_lost or self.runner.must_be_replaced):
             if not await self._turn():
                 await self._pause()
 
@@ -310,7 +369,7 @@ class Worker:
             reply = await self._exchange(wanted)
             await self.runner.start(reply.deliveries)
         except Exception as error:
-            await self._bear(error)
+            await self._rest(await self._bear(error))
             return True
         self._next_due_s = reply.next_due_s
         return bool(reply.deliveries) or self._has_news()
@@ -356,6 +415,8 @@ class Worker:
             self._unanswered = claim
             raise
         self._unanswered = None
+        self._outage.works(_PART)
+        self._odd_failures = 0
         self._take_over(reply)
         guards.confirm(changes, reply.changed, reply.now)
         self._note_rate(len(settlements))
@@ -387,28 +448,32 @@ class Worker:
             self.runner.counts.add(self.runner.now(), "", "lost", len(lost))
             _logger.warning("%d settlements came too late, their leases were lost: %s", len(lost), ", ".join(lost[:5]))
 
-    async def _flush(self) -> None:
-        """Send what there is to say; what a lost answer brought is given back."""
-        failures = 0
+    async def _flush(self, deadline_s: float) -> bool:
+        """Send what there is to say, until then; what a lost answer brought is given back. Whether all was said."""
         while self.runner.settlements or self.guards.is_urgent or self._unanswered is not None:
             try:
-                self.runner.give_back((await self._exchange(0)).deliveries)
+                async with self._clock.timeout(max(_LAST_WORD_S, deadline_s - self._clock.monotonic())):
+                    self.runner.give_back((await self._exchange(0)).deliveries)
             except Exception as error:
-                failures += 1
-                if failures == _FLUSHES:
-                    raise
-                await self._bear(error)
+                again_s = await self._bear(error)
+                left_s = deadline_s - self._clock.monotonic()
+                if left_s <= 0.0 or (self._is_lost and self.runner.is_on_threads):
+                    _logger.error(
+                        "%d settlements could not be sent: their jobs are run again", len(self.runner.settlements)
+                    )
+                    return False
+                await self._clock.asleep(min(again_s, left_s))
+        return True
 
-    async def _bear(self, error: Exception) -> None:
-        """An exchange failed: it is sent again after a while, unless it is one settlement that cannot be sent."""
-        if isinstance(error, StoreError):
-            _logger.error("the store does not answer as it should: %s", error)
-        else:
-            _logger.error(
-                "an exchange failed in a way that nobody thought of; its settlements go one by one", exc_info=error
-            )
-            await self._settle_one_by_one()
-        await self._clock.asleep(_AGAIN_S)
+    async def _bear(self, error: Exception) -> float:
+        """An exchange failed: after how long to send it again, unless it is one settlement that cannot be sent."""
+        if isinstance(error, StoreError | TimeoutError) and not isinstance(error, Unwritable):
+            return self._outage.fails(_PART, error)
+        why = "one cannot be written" if isinstance(error, Unwritable) else "it failed in a way that nobody thought of"
+        _logger.error("an exchange failed and its settlements go one by one: %s", why, exc_info=error)
+        await self._settle_one_by_one()
+        self._odd_failures += 1
+        return AGAIN.delay(self._odd_failures, rng=self._rng)
 
     async def _settle_one_by_one(self) -> None:
         """One settlement that cannot be written must not keep the others: it is buried instead."""
@@ -420,10 +485,10 @@ class Worker:
                 try:
                     await self._store.exchange(Exchange(settlements=[attempt], seen=self.guards.seen))
                     break
-                except StoreError:
-                    self.runner.settlements = [*settlements[place:], *self.runner.settlements]
-                    return
-                except Exception:
+                except Exception as error:
+                    if isinstance(error, StoreError) and not isinstance(error, Unwritable):
+                        self.runner.settlements = [*settlements[place:], *self.runner.settlements]
+                        return
                     _logger.exception("job %s cannot be settled as %s", attempt.id, attempt.change.value)
 
     async def _pause(self) -> None:
@@ -431,9 +496,19 @@ class Worker:
         if self._store_wait is None or self._store_wait.done():
             limits = [self._next_due_s, self.guards.next_opening_s(self.runner.now()), _IDLE_S]
             wait_s = max(0.001, min(limit for limit in limits if limit is not None))
-            self._store_wait = asyncio.ensure_future(self._store.wait(wait_s))
+            self._store_wait = asyncio.ensure_future(self._wait_for_store(wait_s))
             self._store_wait.add_done_callback(lambda _: self._wake.set())
         await self._wake.wait()
+
+    async def _wait_for_store(self, wait_s: float) -> None:
+        try:
+            await self._store.wait(wait_s)
+            self._waits_failed = 0
+        except Exception as error:  # whatever it is, the next exchange finds out; but not at once, over and over
+            self._waits_failed += 1
+            if self._waits_failed == 1 and not self._outage.is_on:
+                _logger.warning("the store cannot tell of news, and is looked at now and then instead: %s", error)
+            await self._clock.asleep(AGAIN.delay(self._waits_failed, rng=self._rng))
 
     async def _pump_until_idle(self, skip: bool) -> None:
         is_last_look = False
@@ -467,11 +542,12 @@ class Worker:
         """Finish what is running within the grace time; give back what has not begun at once."""
         runner = self.runner
         if self._is_lost:
+            await self._send_late()
             return Exit.REPLACE
         runner.release_waiting(older_than_s=-_MINUTE_S)
         deadline_s = self._clock.monotonic() + self._settings.grace_s
-        while runner.runs:
-            await self._flush()
+        while runner.runs and not self._is_lost:
+            await self._flush(deadline_s)
             hanging = [run for run in runner.runs.values() if run.stop == "overdue"]
             left_s = deadline_s - self._clock.monotonic()
             if left_s <= 0 or len(hanging) == len(runner.runs):
@@ -483,10 +559,26 @@ class Worker:
             if not any(run.task is not None and not run.task.done() for run in runner.runs.values()):
                 break
             await self._wait_for_news(0.05)
-        await self._flush()
+        is_said = await self._flush(max(deadline_s, self._clock.monotonic() + _LAST_WORD_S))
         if runner.must_be_replaced or self._is_lost:
             return Exit.REPLACE
-        return Exit.RELEASED if begun else Exit.DRAINED
+        return Exit.RELEASED if begun or not is_said else Exit.DRAINED
+
+    async def _send_late(self) -> None:
+        """What was finished before the lease was over still counts, unless somebody has taken the job over by now.
+
+        So it is kept until the store is back; but not while a thread runs a job that is not ours any more.
+        """
+        self._outage.only(_PART)
+        self._unanswered = None  # what it brought, if anything, is an orphan already
+        while self.runner.settlements and not self.runner.is_on_threads and not self._is_stopping:
+            try:
+                await self._exchange(0)
+            except StoreAway as error:
+                await self._rest(self._outage.fails(_PART, error))
+            except Exception as error:
+                _logger.error("%d settlements could not be sent: %s", len(self.runner.settlements), error)
+                return
 
     async def _wait_for_news(self, limit_s: float) -> None:
         self._wake.clear()
@@ -497,6 +589,12 @@ class Worker:
                 await self._wake.wait()
         except TimeoutError:
             return
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody cancels the task we are in."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def shared_guards(specs: Mapping[str, TaskSpec]) -> SharedGuards:

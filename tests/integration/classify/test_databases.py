@@ -25,7 +25,7 @@ from holdfast.policy.classify import classify
 
 if TYPE_CHECKING:
     from tests.integration.classify.conftest import Ask, AskAsync, FailingServer
-    from tests.integration.conftest import PostgresServer, RedisServer
+    from tests.servers import PostgresServer, RedisServer
 
 
 # ---------------------------------------------------------------- redis

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import apsw
 import pytest
 from msgspec.structs import replace
 
+from holdfast.errors import StoreAway
 from holdfast.ops.checks import Check, Findings, machine_checks, store_checks, task_check
 from holdfast.ports import Capabilities, Stats, Tally, WorkerRecord
+from holdfast.stores.memory import MemoryStore
 from holdfast.types import BreakerMode, JobState
 
 if TYPE_CHECKING:
@@ -19,11 +22,18 @@ NOW = 1_000_000.0
 WORKER = WorkerRecord(id="w", lease_s=30.0, running=2)
 WELL = Findings(
     capabilities=Capabilities(
-        name="sqlite", location="/shop.db", is_durable=True, is_shared=True, has_transactions=True
+        name="sqlite",
+        location="/shop.db",
+        is_durable=True,
+        is_shared=True,
+        has_transactions=True,
+        version="SQLite 3.54",
+        durability="all of it",
     ),
     stats=Stats(now=NOW, workers=[WORKER], oldest_ready_at={"default": NOW - 10}),
     breakers={"mailer": BreakerMode.CLOSED},
-    wall_now=NOW,
+    apart_s=0.2,
+    took_s=[0.001, 0.002, 0.5],
     free=10**10,
     log=1000,
 )
@@ -45,11 +55,12 @@ def test_all_is_well() -> None:
 @pytest.mark.parametrize(
     ("change", "name", "text"),
     [
-        ({"capabilities": replace(WELL.capabilities, is_durable=False)}, "store", "/shop.db, not durable"),
+        ({"capabilities": replace(WELL.capabilities, is_durable=False)}, "durability", "not durable: all of it"),
+        ({"took_s": [0.001, 0.2, 0.5]}, "latency", "p50 200.0 ms, max 500.0 ms"),
         ({"free": 10**8}, "disk", "100.0 MB free"),
         ({"log": 10**9}, "log", "1.0 GB of write-ahead log"),
-        ({"wall_now": NOW - 3600}, "clock", "the store's clock is 1h ahead of the machine's"),
-        ({"wall_now": NOW + 3600}, "clock", "the store's clock is 1h behind the machine's"),
+        ({"apart_s": 3600.0}, "clock", "the store's clock is 1h ahead of this machine's"),
+        ({"apart_s": -1.5}, "clock", "the store's clock is 2s behind this machine's"),
         (stats(workers=[], tallies=[Tally("q", "t", JobState.RETRYING, 3)]), "workers", "none, and 3 jobs to do"),
         (stats(oldest_ready_at={"mail": NOW - 600}), "stuck jobs", "in mail (due 10m ago)"),
         (stats(tallies=[Tally("q", "t", JobState.DEAD_LETTER, 4)]), "dead letters", "4"),
@@ -62,6 +73,11 @@ def test_what_is_wrong_is_found_with_what_would_help(change: dict[str, Any], nam
     (check,) = wrong(replace(WELL, **change))
     assert (check.name, check.text.startswith(text)) == (name, True)
     assert check.help
+
+
+def test_every_warning_of_a_store_is_told() -> None:
+    found = replace(WELL, capabilities=replace(WELL.capabilities, warnings=("evicts", "no AOF")))
+    assert [(check.name, check.text) for check in wrong(found)] == [("warning", "evicts"), ("warning", "no AOF")]
 
 
 def test_no_workers_and_nothing_to_do_is_no_trouble() -> None:
@@ -92,7 +108,11 @@ def test_a_healthy_shop_is_well(shop: Shop) -> None:
     seen = shop.json("doctor", "--app", "shop:app")
     assert seen["is_ok"] is True
     assert [one["name"] for one in seen["checks"]][:4] == ["Python", "SQLite", "app", "store"]
-    assert "✓ workers       none, and nothing to do\n" in shop.cli("doctor").stdout
+    told = shop.cli("doctor", "sqlite:///shop.db").stdout
+    assert "✓ workers       none, and nothing to do\n" in told
+    assert "✓ latency       p50 " in told
+    assert f"{shop.folder}/shop.db (SQLite " in told
+    assert "✓ durability    " in told
 
 
 def test_a_sick_shop_is_told_and_ends_with_1(shop: Shop) -> None:
@@ -108,7 +128,35 @@ def test_what_cannot_be_looked_at_is_wrong_too(shop: Shop) -> None:
         (["--url", "sqlite:///nothing.db"], "store", "there is no store at"),
         (["--url", "sqlite:///bad.db"], "store", "not a SQLite database"),
         (["--app", "nowhere:app"], "app", "No module named 'nowhere'"),
+        (["mysql://u:secret@host/db"], "store", "mysql://u:…@host/db"),
+        (["memory://"], "store", "lives and ends with one process"),
     ):
         seen = shop.json("doctor", *words, code=1)
         assert any(one["name"] == name and text in one["text"] for one in seen["checks"] if not one["is_ok"])
     assert not (shop.folder / "nothing.db").exists()
+
+
+def test_the_store_is_given_once(shop: Shop) -> None:
+    assert "give the store once" in shop.cli("doctor", "memory://", "--url", "memory://", code=2).stderr
+
+
+def test_a_missing_package_is_told_with_the_line_to_type(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    told = shop.cli("doctor", "postgresql://u:secret@host/db", code=1).stdout
+    assert "pip install 'holdfast[postgres]'" in told
+    assert "secret" not in told
+
+
+class AwayStore(MemoryStore):
+    """Cannot be reached."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        raise StoreAway("db.example:5432: connection refused; is the server running?")
+
+
+def test_a_server_that_is_away_is_told_in_its_own_line(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.app.app.open_store", lambda url, clock: AwayStore())
+    seen = shop.json("doctor", "redis://db.example", code=1)
+    (check,) = [one for one in seen["checks"] if not one["is_ok"]]
+    assert (check["name"], check["text"]) == ("store", "db.example:5432: connection refused; is the server running?")

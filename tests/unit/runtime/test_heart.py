@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 
 import pytest
 
@@ -12,6 +13,7 @@ from holdfast.clock import SystemClock
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.ports import Beat, WorkerRecord
 from holdfast.runtime.heart import Heart
+from holdfast.runtime.outage import Outage
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
 
@@ -57,6 +59,7 @@ class Patient:
             lambda: RECORD,
             every_s=2.0,
             clock=self.clock,
+            outage=Outage(self.clock, lambda: 1.0),
             on_beat=self.beats.append,
             on_lost=self.lost.append,
         )
@@ -117,13 +120,17 @@ async def test_errors_of_whatever_kind_are_borne_until_the_lease_would_be_over(e
     patient = Patient(fail)
     await patient.heart.start()
     patient.is_well = False
-    for _ in range(3):
+    await until(lambda: bool(patient.clock.ends))
+    while patient.clock.ends[-1] < 9.0:
         await patient.beat()
-    assert patient.lost == []
-    await patient.beat()  # at 8 s; one more would come when the lease is over
+        assert patient.lost == []
+    await patient.beat()  # a tenth of the lease is left for stopping the work
     assert len(patient.lost) == 1
     assert "could not be renewed" in patient.lost[0]
-    assert patient.clock.monotonic() == 8.0
+    assert patient.clock.monotonic() == pytest.approx(9.0)
+    pauses = [end - before for before, end in pairwise(patient.clock.ends)]
+    assert pauses[:4] == pytest.approx([0.2, 0.4, 0.8, 1.6])  # sooner than the next beat would have come
+    assert max(pauses) <= 2.0
     patient.heart.stop()
 
 
@@ -153,9 +160,26 @@ async def test_a_beat_that_is_never_answered_loses_the_lease_too() -> None:
     await patient.advance()
     await until(hanging.is_set)
     assert patient.lost == []
-    patient.clock.advance(8.0)
+    patient.clock.advance(7.0)
     await until(lambda: len(patient.lost) == 1)
+    assert "no answer in time" in patient.lost[0]
     patient.heart.stop()
+
+
+async def test_a_heart_that_waits_for_an_answer_is_stopped_at_once() -> None:
+    hanging = threading.Event()
+
+    async def hang(worker: WorkerRecord) -> Beat:
+        hanging.set()
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    patient = Patient(hang)
+    await patient.heart.start()
+    patient.is_well = False
+    await patient.advance()
+    await until(hanging.is_set)
+    patient.heart.stop()
+    assert patient.lost == []
 
 
 async def test_what_was_cancelled_is_told() -> None:

@@ -13,6 +13,7 @@ from holdfast.clock import SystemClock, new_token
 from holdfast.errors import StoreError
 from holdfast.ports import Claim, Delivery, Exchange, Query, Value, WorkerRecord
 from holdfast.runtime.maintenance import Maintenance
+from holdfast.runtime.outage import Outage
 from holdfast.runtime.replay import PREFIX, ReplayState
 from holdfast.runtime.replays import Replays
 from holdfast.runtime.runner import Room, Runner
@@ -91,6 +92,7 @@ class Upkeep:
             values=self.values,
             every_s=1.0,
             clock=self.clock,
+            outage=Outage(self.clock, lambda: 1.0),
             on_work=self._wake,
         )
 

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.app import App, Job
 from holdfast.clock import SystemClock, new_token
-from holdfast.errors import StoreError, Transient
+from holdfast.errors import StoreError, Transient, Unwritable
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Beat, Claim, Exchange, Exchanged, WorkerRecord
 from holdfast.runtime.guards.breaker import CircuitBreaker
@@ -746,16 +746,18 @@ class PickyStore(FlakyStore):
     def __init__(self) -> None:
         super().__init__()
         self.unwritable: set[tuple[str, Change]] = set()
+        self.is_known = False
 
     async def exchange(self, exchange: Exchange) -> Exchanged:
-        if self.unwritable & {(one.id, one.change) for one in exchange.settlements}:
-            raise ValueError("no such text")
+        for job_id, _ in self.unwritable & {(one.id, one.change) for one in exchange.settlements}:
+            raise Unwritable(job_id, "no such text") if self.is_known else ValueError("no such text")
         return await super().exchange(exchange)
 
 
-@pytest.fixture
-def picky(app: App) -> PickyStore:
+@pytest.fixture(params=[False, True], ids=["odd error", "Unwritable"])
+def picky(app: App, request: pytest.FixtureRequest) -> PickyStore:
     app._store = store = PickyStore()
+    store.is_known = request.param
     return store
 
 
@@ -852,7 +854,7 @@ async def test_a_worker_waits_before_it_asks_again_whatever_went_wrong(clock: Ma
     job = await work.aenqueue()
     await app.arun_until_idle()
     assert (await record_of(app, job)).state is JobState.COMPLETED
-    assert len([slept_s for slept_s in clock.sleeps if slept_s >= 0.5]) >= 5
+    assert len([slept_s for slept_s in clock.sleeps if 0.05 <= slept_s <= 5.0]) >= 5
 
 
 async def test_half_characters_are_settled_as_what_they_are_and_harm_no_neighbour(tmp_path: Path) -> None:

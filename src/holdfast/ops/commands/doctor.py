@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import click
 
 from holdfast.app import App
-from holdfast.errors import StoreError
+from holdfast.errors import ConfigError, StoreError
 from holdfast.ops.checks import Check, look_at, machine_checks, store_checks, task_check
-from holdfast.ops.commands.lazy import FAILED, Failed
+from holdfast.ops.commands.lazy import FAILED, Failed, Unusable
 from holdfast.ops.commands.output import echo_json
 from holdfast.ops.commands.target import find_app, help_for, load_app, opened, store_options
 from holdfast.ops.text import many, plain
@@ -15,19 +17,24 @@ from holdfast.wiring import store_file
 
 
 @click.command()
-@store_options
-def doctor(url: str | None, target: str | None, as_json: bool) -> None:
+@click.argument("URL", required=False)
+@functools.partial(store_options, url_as="url_option")
+def doctor(url: str | None, url_option: str | None, target: str | None, as_json: bool) -> None:
     """Look at Python, SQLite, the store, the workers and the work, and say what would help.
 
-    With --app it also looks whether the app loads, and whether there are jobs of tasks that it does not know. The exit
-    code is 1 if something is wrong. Nothing is changed.
+    The store is that of URL, or of --url, --app, $HOLDFAST_URL or the current folder: its version, what it survives,
+    how far its clock is from this machine's and how long it takes to answer. With --app it also looks whether the app
+    loads, and whether there are jobs of tasks that it does not know. The exit code is 1 if something is wrong.
 
     \b
     Example:
+      holdfast doctor postgresql://shop@db.example/shop
       holdfast doctor --app shop:app
-      holdfast doctor --url sqlite:////var/lib/shop.db --json
+      holdfast doctor sqlite:////var/lib/shop.db --json
     """  # noqa: D301 - click wants the backspace itself
-    checks = _checks(url, target)
+    if url and url_option:
+        raise Unusable("give the store once: as URL or by --url")
+    checks = _checks(url or url_option, target)
     is_well = all(check.is_ok for check in checks)
     if as_json:
         echo_json({"is_ok": is_well, "checks": checks})
@@ -48,8 +55,8 @@ def _checks(url: str | None, target: str | None) -> list[Check]:
             checks.append(Check("app", True, f"{target} loads, with {many(len(loaded.specs), 'task')}"))
         except Failed as error:
             checks.append(Check("app", False, error.message, "start in the app's folder, or mend what it says"))
-    app = find_app(url, None) if url or loaded is None else loaded
     try:
+        app = find_app(url, None) if url or loaded is None else loaded
         with opened(app, help_=help_for(url, target)) as there:
             found = look_at(there, store_file(there.url))
         checks += store_checks(found)
@@ -57,7 +64,7 @@ def _checks(url: str | None, target: str | None) -> list[Check]:
             checks.append(task_check(found, loaded.specs))
     except Failed as error:
         checks.append(Check("store", False, error.message, "a worker or `holdfast enqueue` makes it"))
-    except StoreError as error:
+    except (ConfigError, StoreError) as error:
         checks.append(Check("store", False, str(error), "the line says what would help"))
     return checks
 

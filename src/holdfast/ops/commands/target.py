@@ -17,7 +17,7 @@ from holdfast.ops.commands.lazy import Failed, Unusable, line_of
 from holdfast.ops.commands.reading import near
 from holdfast.runtime.isolated import load
 from holdfast.runtime.place import place_of
-from holdfast.wiring import is_store, store_file
+from holdfast.wiring import is_store, shown, store_file
 
 P = ParamSpec("P")
 
@@ -97,18 +97,18 @@ def opened(app: App, *, may_create: bool = False, help_: str = "enqueue a job fi
     if path is not None and not may_create and not is_store(path):
         raise Failed(f"there is no Holdfast store in {path}")
     if not app.store.capabilities.is_shared:
-        raise Unusable(f"{app.url} lives and ends with one process: there is nothing to be seen from here")
+        raise Unusable(f"{shown(app.url)} lives and ends with one process: there is nothing to be seen from here")
     try:
         yield app
     finally:
         app.close()
 
 
-def store_options(fn: Callable[..., None]) -> Callable[..., None]:
-    """`--url`, `--app` and `--json`, as plain options of a group or a command."""
+def store_options(fn: Callable[..., None], *, url_as: str = "url") -> Callable[..., None]:
+    """`--url`, `--app` and `--json`, as plain options of a group or a command. url_as: the first one's parameter."""
     fn = json_option(fn)
     fn = click.option("--app", "target", metavar="TARGET", envvar=APP_VARIABLE, help=_APP_HELP)(fn)
-    return click.option("--url", help=_URL_HELP)(fn)
+    return click.option("--url", url_as, help=_URL_HELP)(fn)
 
 
 def on_store(fn: Callable[Concatenate[App, P], None]) -> Callable[..., None]:

@@ -62,6 +62,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     now: float
     store: str
+    is_durable: bool
     jobs: Mapping[str, int]
     minute: Mapping[str, int]
     """Attempts by how they ended, in the last whole minute."""
@@ -94,6 +95,7 @@ class Looker:
         return Snapshot(
             now=stats.now,
             store=app.store.capabilities.location,
+            is_durable=stats.is_durable,
             jobs={one.value: stats.jobs.get(one.value, 0) for one in JobState},
             minute=last_minute(stats),
             per_minute=stats.per_minute,
@@ -158,8 +160,9 @@ def drawn(one: Snapshot) -> RenderableType:
     from rich.console import Group as Stack  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
+    label = "" if one.is_durable else "   (not durable)"
     parts: list[RenderableType] = [
-        Text(f"{instant(one.now)}   {plain(one.store)}", style="dim", no_wrap=True, overflow="ellipsis"),
+        Text(f"{instant(one.now)}   {plain(one.store)}{label}", style="dim", no_wrap=True, overflow="ellipsis"),
         _Numbers("jobs", [(state(name), n) for name, n in one.jobs.items()]),
         _Numbers("minute", [(name, n) for name, n in one.minute.items()], note="(the last full one)"),
     ]

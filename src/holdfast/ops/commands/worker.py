@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from holdfast.clock import SystemClock
+from holdfast.app import App
+from holdfast.clock import SystemClock, chance
+from holdfast.errors import StoreAway
 from holdfast.ops.commands.lazy import Unusable
 from holdfast.ops.commands.output import echo_json, say
 from holdfast.ops.commands.reading import length_of
 from holdfast.ops.commands.target import json_option, load_app, target_or_default
 from holdfast.ops.text import length, many
+from holdfast.ports import Capabilities, Clock
+from holdfast.runtime.outage import Outage
 from holdfast.runtime.runner import Room
 from holdfast.runtime.supervisor import Supervisor
 from holdfast.runtime.worker import Exit, WorkerSettings
@@ -137,7 +143,7 @@ def _run(
     if as_json:
         echo_json({"kind": "start"} | start)
     else:
-        _tell_start(start, settings)
+        tell_start(start, settings)
     supervisor = Supervisor(target, settings, processes, SystemClock(), watch=watch)
     code = int(supervisor.run())
     if as_json:
@@ -152,20 +158,47 @@ def _checked(target: str) -> dict[str, Any]:
     app = load_app(target)
     if not app.specs:
         raise Unusable(f"{target} has no tasks: decorate a function with @app.task, and import it with the app")
-    capabilities = app.store.capabilities
+    capabilities = opened_patiently(app, SystemClock())
     app.close()
     return {
         "target": target,
         "store": capabilities.location,
         "is_shared": capabilities.is_shared,
+        "is_durable": capabilities.is_durable,
+        "durability": capabilities.durability,
+        "warnings": list(capabilities.warnings),
         "tasks": sorted(app.specs),
         "schedules": sorted(app.scheduled),
     }
 
 
-def _tell_start(start: dict[str, Any], settings: WorkerSettings) -> None:
+def opened_patiently(app: App, clock: Clock) -> Capabilities:
+    """Open the store. One that is away is waited for, as machines come up in any order; Ctrl-C or SIGTERM ends that."""
+    outage = Outage(clock, chance)
+    stopped = threading.Event()
+    while True:
+        try:
+            capabilities = app.store.capabilities
+        except StoreAway as error:
+            pause_s = outage.fails("start", error)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: stopped.set())
+            if clock.wait(stopped, pause_s):
+                say("stopped: nothing had begun")
+                click.get_current_context().exit(Exit.DRAINED)
+        else:
+            outage.works("start")
+            return capabilities
+
+
+def tell_start(start: dict[str, Any], settings: WorkerSettings) -> None:
+    """The first lines: what runs where, and what people should know of it."""
     shared = "" if start["is_shared"] else " (lives in the worker's process alone: nobody else can enqueue)"
     say(f"store      {start['store']}{shared}")
+    if not start["is_durable"] and start["is_shared"]:
+        say(f"           not durable: {start['durability']}")
+    for line in start["warnings"]:
+        say(f"warning    {line}")
     tasks, schedules = len(start["tasks"]), len(start["schedules"])
     say(f"app        {start['target']}: {many(tasks, 'task')}, {many(schedules, 'schedule')}")
     say(f"queues     {', '.join(start['queues']) or 'all'}")

@@ -16,6 +16,7 @@ from holdfast.runtime.shared import asking
 from holdfast.runtime.shared.asking import Go, Hold, Request, Round
 from holdfast.runtime.shared.breakers import SharedBreaker
 from holdfast.runtime.shared.guard import SKEW_S, GuardChange
+from holdfast.runtime.shared.limits import SharedLimit
 from holdfast.runtime.shared.names import (
     QUEUE,
     breaker_gate,
@@ -30,6 +31,7 @@ __all__ = ["Go", "Hold", "Request", "Round", "SharedGuards", "breaker_gate", "bu
 
 _SWEEP_EVERY_S: Final = 1.0
 _SWEEP_MOST: Final = 100
+_SWEEP_LOOKS: Final = 1_000
 
 
 class SharedGuards:
@@ -47,6 +49,7 @@ class SharedGuards:
         self._paused: set[str] = set()
         self._latest = -math.inf
         self._swept_at = -math.inf
+        self._unswept: list[str] = []
 
     # ---- settings
 
@@ -78,7 +81,9 @@ class SharedGuards:
             if guard is None:
                 continue
             guard.absorb(value, now)
-            if isinstance(guard, SharedBreaker):
+            if isinstance(guard, SharedLimit):
+                self._registry.look(guard, now)
+            elif isinstance(guard, SharedBreaker):
                 state, before = guard.known.state, guard.told
                 if state.mode is not before:
                     guard.told = state.mode
@@ -106,7 +111,7 @@ class SharedGuards:
         for name, rate in registry.rates.items():
             if not is_scoped(name):  # the gates of a scope are known by their values only
                 caps[limit_gate(name)] = rate.burst
-        for gate, limit in registry.limits.items():
+        for gate, limit in registry.tight.items():
             caps[gate] = limit.left(now)
         return caps
 
@@ -115,7 +120,7 @@ class SharedGuards:
         self._look_at_clock(now)
         registry = self._registry
         waits = [breaker.opens_in_s(now) for breaker in registry.breakers.values()]
-        waits += [limit.opens_in_s(now) for limit in registry.limits.values()]
+        waits += [limit.opens_in_s(now) for limit in registry.tight.values()]
         return min((max(0.0, wait) for wait in waits if wait is not None), default=None)
 
     # ---- before a run
@@ -235,11 +240,14 @@ class SharedGuards:
         self._swept_at = now
         changes: list[ValueChange] = []
         limits = self._registry.limits
-        for gate, limit in list(limits.items()):
-            if not limit.is_idle(now):
+        self._unswept = self._unswept or list(limits)
+        looked, self._unswept = self._unswept[:_SWEEP_LOOKS], self._unswept[_SWEEP_LOOKS:]
+        for gate in looked:
+            limit = limits.get(gate)
+            if limit is None or not limit.is_idle(now):
                 continue
             if limit.version == 0:
-                del limits[gate]
+                self._registry.drop(gate)
             elif len(changes) < _SWEEP_MOST:
                 changes.append(GuardChange(gate, limit.version, None))
         return changes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from holdfast.errors import ConfigError
 from holdfast.policy.breaker import BreakerConfig
@@ -16,6 +16,7 @@ from holdfast.runtime.shared.limits import SharedLimit
 from holdfast.runtime.shared.names import LIMIT, limit_gate
 
 AnyGuard = SharedBreaker | SharedLimit | SharedBudget
+_FEW: Final = 1_000
 Config = TypeVar("Config", BreakerConfig, BudgetConfig, Rate)
 
 
@@ -28,6 +29,8 @@ class Registry:
         self.rates: dict[str, Rate] = {}
         self.limits: dict[str, SharedLimit] = {}
         """By gate."""
+        self.tight: dict[str, SharedLimit] = {}
+        """Those worth naming in a claim, by gate: all that are used up, and not too many of the others."""
         self.pending: dict[str, AnyGuard] = {}
         """Those with notes, by the key of their value."""
         self._by_key: dict[str, SharedBreaker | SharedBudget] = {}
@@ -59,7 +62,9 @@ class Registry:
         _refuse_other(f"limit {name!r}", self.rates.setdefault(name, rate), rate)
         for key in [key for key in self._others if key.startswith(limit_gate(name))]:
             if self.rate_of(key) is rate:
-                self.limit(key).absorb(self._others.pop(key), now)
+                limit = self.limit(key)
+                limit.absorb(self._others.pop(key), now)
+                self.look(limit, now)
 
     def _begin(self, guard: SharedBreaker | SharedBudget, now: float) -> None:
         self._by_key[guard.key] = guard
@@ -114,6 +119,22 @@ class Registry:
             return guard
         self._others.pop(value.key, None)
         return self.limits.get(value.key) or self._by_key.get(value.key)  # nothing is made for what is gone
+
+    def look(self, limit: SharedLimit, now: float) -> None:
+        """Note whether a limit that has changed is worth naming in a claim.
+
+        There may be one for each of very many users. One that still has room need not be named: what is claimed beyond
+        it is parked, and then it is used up.
+        """
+        if limit.key in self.tight:
+            return
+        if len(self.tight) < _FEW or limit.key.removeprefix(LIMIT) in self.rates or limit.left(now) == 0:
+            self.tight[limit.key] = limit
+
+    def drop(self, gate: str) -> None:
+        """Forget a limit that remembers nothing."""
+        del self.limits[gate]
+        self.tight.pop(gate, None)
 
     def mark(self, guard: AnyGuard) -> None:
         """Note whether it has something to send."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from holdfast.ports import Query
-from holdfast.stores.memory.job import StoredJob
 from holdfast.types import FailureType, Group, JobRecord
 
-_Test = Callable[[StoredJob], bool]
+_Test = Callable[[JobRecord], bool]
 
 
 def filter_of(query: Query) -> _Test:
@@ -16,15 +15,11 @@ def filter_of(query: Query) -> _Test:
     tests: list[_Test] = []
     if query.states:
         tests.append(lambda job: job.state in query.states)
-    for name in ("task", "queue", "user", "project"):
+    for name in ("task", "queue", "user", "project", "failure_type", "fingerprint"):
         if wanted := getattr(query, name):
-            tests.append(lambda job, name=name, wanted=wanted: getattr(job.new, name) == wanted)  # type: ignore[misc]
+            tests.append(lambda job, name=name, wanted=wanted: getattr(job, name) == wanted)  # type: ignore[misc]
     if query.tenant is not None:
-        tests.append(lambda job: job.new.tenant == query.tenant)
-    if query.failure_type is not None:
-        tests.append(lambda job: job.failure is not None and job.failure.failure_type is query.failure_type)
-    if query.fingerprint:
-        tests.append(lambda job: job.failure is not None and job.failure.fingerprint == query.fingerprint)
+        tests.append(lambda job: job.tenant == query.tenant)
     since, until = query.since, query.until
     if since is not None:
         tests.append(lambda job: _instant_of(job) >= since)
@@ -63,15 +58,12 @@ def _group_of(fingerprint: str, letters: list[JobRecord]) -> Group:
     )
 
 
-def _instant_of(job: StoredJob) -> float:
+def _instant_of(job: JobRecord) -> float:
     return job.created_at if job.ended_at is None else job.ended_at
 
 
-def _texts_of(job: StoredJob) -> list[bytes]:
-    new = job.new
-    texts = [new.id, new.task, job.reason, new.idempotency_key or ""]
-    if job.failure is not None:
-        texts += [job.failure.error_name, job.failure.message]
+def _texts_of(job: JobRecord) -> list[bytes]:
+    texts = (job.id, job.task, job.reason, job.idempotency_key or "", job.error_name, job.message)
     return [job.payload.lower(), *map(_folded, texts)]
 
 

@@ -180,19 +180,22 @@ class MemoryStore:
     async def find(self, query: Query) -> Page:
         before = _seq_of(query.cursor)
         is_wanted = filter_of(query)
-        found: list[StoredJob] = []
+        found: list[JobRecord] = []
+        last = ""
         with self._lock:
             for job in self._jobs.newest_first():
-                if (before is None or job.seq < before) and is_wanted(job):
+                if (before is None or job.seq < before) and is_wanted(record := job.to_record()):
                     if len(found) == query.limit:
-                        return Page([one.to_record() for one in found], cursor=str(found[-1].seq))
-                    found.append(job)
-            return Page([job.to_record() for job in found])
+                        return Page(found, cursor=last)
+                    found.append(record)
+                    last = str(job.seq)
+            return Page(found)
 
     async def groups(self, query: Query) -> list[Group]:
         is_wanted = filter_of(structs.replace(query, states=(JobState.DEAD_LETTER,)))
         with self._lock:
-            return groups_of(job.to_record() for job in self._jobs.newest_first() if is_wanted(job))
+            letters = (job.to_record() for job in self._jobs.newest_first())
+            return groups_of(filter(is_wanted, letters))
 
     async def stats(self, since_minute: int | None = None) -> Stats:
         with self._lock:

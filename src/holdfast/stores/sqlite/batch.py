@@ -8,8 +8,9 @@ from typing import Final
 import apsw
 from msgspec import json
 
+from holdfast.stores.lanes import LaneKey, Lanes
 from holdfast.stores.sqlite.clock import StoreClock
-from holdfast.stores.sqlite.lanes import LaneKey, Lanes
+from holdfast.stores.sqlite.lanes import LaneReads, add_lane
 from holdfast.stores.sqlite.queries import load
 
 _SQL = load("batch.sql")
@@ -58,13 +59,13 @@ class Batch:
         """The number of the lane for these jobs; a new one where there is none."""
         lanes = self.books.lanes
         if not self._are_lanes_checked:
-            lanes.check(self.db)
+            lanes.enter(LaneReads(self.db).epoch())
             self._are_lanes_checked = True
         number = lanes.get(key)
         if number is None:
             number = self.new_lanes.get(key)
             if number is None:
-                number = self.new_lanes[key] = Lanes.add(self.db, key)
+                number = self.new_lanes[key] = add_lane(self.db, key)
         return number
 
     def move(self, lane: int, before: str, after: str, n: int = 1) -> None:

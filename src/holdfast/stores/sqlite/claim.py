@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping
 from typing import Final
 
 import apsw
 from msgspec import json
 
 from holdfast.ports import Claim, Delivery
+from holdfast.stores.lanes import Lane
+from holdfast.stores.picking import Head, pick
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.deliveries import read_claimed
-from holdfast.stores.sqlite.lanes import Lane
+from holdfast.stores.sqlite.lanes import LaneReads
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_row, read_rows, read_value
 
@@ -23,9 +24,7 @@ _FEWEST_HEADS: Final = 16
 _SOON_S: Final = 0.02
 """When to ask again, where there were too many lanes to look at all of them."""
 _decode_seqs = json.Decoder(list[int]).decode
-_Head = tuple[int, float, int, int]
-"""-priority, due_at, seq, lane: smaller ones go first."""
-_decode_heads = json.Decoder(list[_Head]).decode
+_decode_heads = json.Decoder(list[Head]).decode
 
 
 def claim_jobs(batch: Batch, claim: Claim, now: float, known: dict[str, int]) -> tuple[list[Delivery], float | None]:
@@ -39,7 +38,7 @@ def claim_jobs(batch: Batch, claim: Claim, now: float, known: dict[str, int]) ->
     glance = {"worker": claim.worker, "token": claim.token}
     is_alive, is_used, next_due_at, newest_lane, lanes_epoch = read_row(db, _SQL["glance"], glance)
     if not batch.new_lanes:
-        batch.books.lanes.refresh(db, newest_lane, lanes_epoch)
+        batch.books.lanes.refresh(LaneReads(db), newest_lane, lanes_epoch)
     deliveries: list[Delivery] = []
     if is_alive and is_used:
         deliveries = held_under(batch, claim.token, claim.worker)
@@ -47,7 +46,7 @@ def claim_jobs(batch: Batch, claim: Claim, now: float, known: dict[str, int]) ->
         if next_due_at is not None and next_due_at <= now:
             db.execute(_SQL["promote"], {"now": now, "limit": max(_PROMOTED_AT_ONCE, 2 * claim.limit)})
             next_due_at = read_value(db, _SQL["next_due"])
-        look = batch.books.lanes.worth_a_look(db, claim.queues, claim.caps)
+        look = batch.books.lanes.worth_a_look(LaneReads(db), claim.queues, claim.caps)
         deliveries = _take(batch, claim, look.lanes, now, known)
         if look.is_cut:
             next_due_at = min(next_due_at or math.inf, now + _SOON_S)
@@ -103,28 +102,7 @@ def _merge(db: apsw.Connection, lanes: dict[int, Lane], claim: Claim) -> array[i
         size = min(size, claim.limit)
         text = read_value(db, _SQL["heads"], {"lanes": numbers, "limit": size})
         heads = sorted(_decode_heads(text))
-        seqs = _pick(heads, lanes, claim.limit, claim.caps, size)
+        seqs = pick(heads, lanes, claim.limit, claim.caps, size)
         if seqs is not None:
             return seqs
         size *= 4
-
-
-def _pick(
-    heads: list[_Head], lanes: dict[int, Lane], limit: int, caps: Mapping[str, int], size: int
-) -> array[int] | None:
-    """Take from the heads in order, within the caps; None when a lane of which only `size` were read has run out."""
-    room = dict(caps)
-    gates = {number: [gate for gate in lane.gates if gate in room] for number, lane in lanes.items()}
-    taken: dict[int, int] = {}
-    seqs = array("q")
-    for _, _, seq, lane in heads:
-        if all(room[gate] > 0 for gate in gates[lane]):
-            for gate in gates[lane]:
-                room[gate] -= 1
-            seqs.append(seq)
-            if len(seqs) == limit:
-                return seqs
-            taken[lane] = taken.get(lane, 0) + 1
-            if taken[lane] == size and size < limit and all(room[gate] > 0 for gate in gates[lane]):
-                return None
-    return seqs

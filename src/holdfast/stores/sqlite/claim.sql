@@ -30,7 +30,7 @@ WHERE job.seq IN (
 
 -- name: take
 UPDATE holdfast_jobs
-SET state = 'running', settled_token = CASE WHEN settled THEN token END, token = :token, worker = :worker,
+SET state = 'running', token = :token, worker = :worker,
     is_alone = :is_alone, attempt = attempt + 1, changed_at = :now, is_ready = NULL
 WHERE seq IN (SELECT value FROM carray(:seqs))
     AND state IN ('queued', 'retrying', 'waiting')

@@ -9,7 +9,8 @@ import apsw
 from msgspec import Struct, json
 
 from holdfast.ports import Delivery, Notes
-from holdfast.stores.sqlite.lanes import Lanes
+from holdfast.stores.lanes import Lanes
+from holdfast.stores.sqlite.lanes import LaneReads
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_row, read_rows
 
@@ -71,7 +72,7 @@ def read_claimed(db: apsw.Connection, lanes: Lanes, seqs: array[int], token: byt
     rows = _decode(text)
     with_notes = array("q", [row.rest.seq for row in rows if row.rest is not None and row.rest.seq is not None])
     notes = _read_notes(db, with_notes) if with_notes else {}
-    by_number, sources = lanes.know(db, {row.lane for row in rows}), claimed.sources
+    by_number, sources = lanes.know(LaneReads(db), {row.lane for row in rows}), claimed.sources
     start = 0
     for row in rows:
         end = start + row.size

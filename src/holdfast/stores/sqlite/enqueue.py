@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
-from msgspec import json, structs
+from msgspec import json
 
 from holdfast.ports import Enqueued
+from holdfast.stores.keys import Holder, decide, scope_of
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_rows, read_value, text_list
@@ -17,13 +18,9 @@ from holdfast.types import JobState, NewJob
 _SQL = load("enqueue.sql")
 _decode_known = json.Decoder(list[tuple[str, JobState]]).decode
 _decode_added = json.Decoder(list[tuple[str, JobState, int | None]]).decode
-_QUEUED: Final = JobState.QUEUED
 _COLUMNS: Final = 15
 _CHUNKS: Final = (128, 16, 1)
 """So many rows in one statement: a step for each row costs more than the row, beside a busy event loop most of all."""
-
-_Holder = tuple[str, bytes, JobState]
-"""Of an idempotency key: the job's id, its first payload and where it stands."""
 
 
 def add_jobs(batch: Batch, jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -50,33 +47,19 @@ def add_jobs(batch: Batch, jobs: Sequence[NewJob]) -> list[Enqueued]:
 def _add_with_keys(batch: Batch, jobs: Sequence[NewJob], now: float) -> list[Enqueued]:
     known = dict(_decode_known(read_value(batch.db, _SQL["known"], (_ids_of(jobs),))))
     holders, expired = _holders_of(batch, jobs, now)
-    answers: list[Enqueued] = []
-    added: list[NewJob] = []
-    for job in jobs:
-        scope = _scope_of(job)
-        if job.id in known:
-            answers.append(Enqueued(job.id, is_new=False, state=known[job.id]))
-        elif scope is not None and scope in holders:
-            holder, payload, state = holders[scope]
-            answers.append(Enqueued(holder, is_new=False, is_conflict=payload != job.payload, state=state))
-        else:
-            answers.append(Enqueued(job.id))
-            added.append(job)
-            known[job.id] = _QUEUED
-            if scope is not None:
-                holders[scope] = (job.id, job.payload, _QUEUED)
+    answers, added = decide(jobs, known, holders)
     if any(answer.is_conflict for answer in answers):
-        return [structs.replace(one, is_new=False) for one in answers]
+        return answers
     if expired:
         batch.db.execute(_SQL["free_keys"], (text_list(expired),))
     _insert(batch, added, now)
     return answers
 
 
-def _holders_of(batch: Batch, jobs: Sequence[NewJob], now: float) -> tuple[dict[str, _Holder], list[str]]:
+def _holders_of(batch: Batch, jobs: Sequence[NewJob], now: float) -> tuple[dict[str, Holder], list[str]]:
     """The keys of these jobs that are held, and by whom; and those held long enough."""
-    scopes = [scope for job in jobs if (scope := _scope_of(job)) is not None]
-    holders: dict[str, _Holder] = {}
+    scopes = [scope for job in jobs if (scope := scope_of(job)) is not None]
+    holders: dict[str, Holder] = {}
     expired: list[str] = []
     oldest = now - batch.books.key_window_s
     for scope, holder, payload, ended_at, state in read_rows(batch.db, _SQL["holders"], (text_list(scopes),)):
@@ -129,15 +112,9 @@ def _row_of(batch: Batch, job: NewJob, now: float) -> tuple[Any, ...]:
         job.project,
         job.trace,
         job.payload,
-        _scope_of(job),
+        scope_of(job),
         job.idempotency_key,
     )
-
-
-def _scope_of(job: NewJob) -> str | None:
-    """Tenant, task and key in one text; no two different ones make the same."""
-    key = job.idempotency_key
-    return None if key is None else f"{len(job.tenant)}:{job.tenant}{len(job.task)}:{job.task}{key}"
 
 
 @cache

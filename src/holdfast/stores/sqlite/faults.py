@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import apsw
 
-from holdfast.errors import StoreError
+from holdfast.errors import StoreAway, StoreError
 
 _BROKEN = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError, apsw.NoMemError, apsw.MisuseError)
 
 
-class StillBusy(StoreError):
+class StillBusy(StoreAway):
     """Others held the write lock for as long as we were ready to wait."""
 
 
-class DiskFull(StoreError):
+class DiskFull(StoreAway):
     """There is no room for what was to be written; nothing of it was."""
-
-
-class Unwritable(StoreError):
-    """What is to be written about this job cannot be; its neighbours can, when they are sent without it."""
-
-    def __init__(self, job_id: str, error: Exception) -> None:
-        super().__init__(f"job {job_id}: its settlement cannot be written: {' '.join(str(error).split())}")
-        self.job_id = job_id
 
 
 def disk_full(path: str) -> DiskFull:

@@ -14,11 +14,11 @@ import apsw
 
 from holdfast.errors import StoreError
 from holdfast.ports import Beat, Clock, Settlement, WorkerRecord
+from holdfast.stores.lanes import Lanes
 from holdfast.stores.sqlite.batch import Books
 from holdfast.stores.sqlite.clock import StoreClock, agree_on_clock, save_instant
 from holdfast.stores.sqlite.connection import connect, open_database
 from holdfast.stores.sqlite.faults import DiskFull, is_broken, translated
-from holdfast.stores.sqlite.lanes import Lanes
 from holdfast.stores.sqlite.locks import WorkerLocks
 from holdfast.stores.sqlite.news import News
 from holdfast.stores.sqlite.reserve import Reserve

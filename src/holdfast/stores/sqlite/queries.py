@@ -1,4 +1,4 @@
-"""Reads the named queries out of the .sql files beside this module."""
+"""The named queries of the .sql files beside this module."""
 
 from __future__ import annotations
 
@@ -6,23 +6,17 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-_MARK = "-- name: "
+from holdfast.stores.queries import read_migrations, read_queries
+
 FOLDER = Path(__file__).parent
 
 
 @cache
 def load(file: str) -> Mapping[str, str]:
-    """The queries of a file by name: each starts with a line `-- name: …` and ends where the next one starts."""
-    queries: dict[str, list[str]] = {}
-    lines: list[str] = []
-    for line in (FOLDER / file).read_text(encoding="utf-8").splitlines():
-        if line.startswith(_MARK):
-            lines = queries.setdefault(line.removeprefix(_MARK).strip(), [])
-        elif not line.startswith("--"):
-            lines.append(line)
-    return {name: "\n".join(lines).strip() for name, lines in queries.items()}
+    """The queries of a file by name."""
+    return read_queries(FOLDER / file)
 
 
 def migrations() -> list[str]:
     """The scripts that bring a database from each schema version to the next, from version 0 on."""
-    return [path.read_text(encoding="utf-8") for path in sorted((FOLDER / "migrations").glob("*.sql"))]
+    return read_migrations(FOLDER / "migrations")

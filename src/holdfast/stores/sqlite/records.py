@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import apsw
-from msgspec import json, structs
+from msgspec import json
 
+from holdfast.stores.history import with_attempts
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_rows, text_list
-from holdfast.types import Attempt, Change, FailureType, JobRecord, JobState, Severity
+from holdfast.types import Attempt, FailureType, JobRecord, JobState, Severity
 
 _SQL = load("reads.sql")
 COLUMNS: Final = _SQL["columns"]
@@ -33,7 +34,7 @@ def get_records(db: apsw.Connection, ids: Sequence[str]) -> list[JobRecord | Non
         seqs = array("q", [row[0] for row in rows])
         for seq, record in read_rows(db, _SQL["attempts"], (apsw.carray(seqs),)):
             attempts.setdefault(seq, []).append(_decode_attempt(record))
-    found = {row[1]: _with_attempts(to_record(row), attempts.get(row[0], [])) for row in rows}
+    found = {row[1]: with_attempts(to_record(row), attempts.get(row[0], [])) for row in rows}
     return [found.get(id) for id in ids]  # noqa: A001
 
 
@@ -79,19 +80,3 @@ def to_record(row: Sequence[Any]) -> JobRecord:
         worker=row[26],
         trace=row[27],
     )
-
-
-def _is_remembered(number: int, attempts: list[Attempt]) -> bool:
-    """Whether the history has the attempt that completed the job already."""
-    return any(one.outcome is Change.COMPLETE and one.number == number for one in attempts)
-
-
-def _with_attempts(record: JobRecord, attempts: list[Attempt]) -> JobRecord:
-    """A completed attempt is not in the history: the record says all about it."""
-    ended_at = record.ended_at
-    is_derived = record.state is JobState.COMPLETED and not _is_remembered(record.attempt, attempts)
-    if is_derived and ended_at is not None:
-        started_at = ended_at if record.started_at is None else record.started_at
-        last = Attempt(number=record.attempt, started_at=started_at, ended_at=ended_at, worker=record.worker)
-        attempts = [*attempts, last]
-    return structs.replace(record, attempts=tuple(attempts)) if attempts else record

@@ -12,7 +12,7 @@ from holdfast.ports import Page, Query
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.records import COLUMNS, records_of, to_record
 from holdfast.stores.sqlite.rows import read_rows
-from holdfast.stores.sqlite.settle import GIVEN_UP
+from holdfast.stores.ways import GIVEN_UP
 from holdfast.types import FailureType, Group, JobState
 
 _SQL = load("reads.sql")

@@ -6,60 +6,24 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from msgspec import Struct, json
+from msgspec import json
 
-from holdfast.policy.lifecycle import LIFECYCLE
+from holdfast.errors import Unwritable
 from holdfast.ports import Settlement
 from holdfast.stores.sqlite.batch import Batch
-from holdfast.stores.sqlite.faults import Unwritable
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_value, text_list
+from holdfast.stores.ways import GIVEN_UP, REFUNDABLE, SUSPECTING, WAYS
 from holdfast.types import Change, JobState
 
 _SQL = load("settle.sql")
 _COMPLETE: Final = Change.COMPLETE
 _RELEASE: Final = Change.RELEASE
-_REFUNDABLE: Final = frozenset({Change.PARK, Change.RELEASE})
-_SUSPECTING: Final = frozenset({Change.RETRY, Change.RELEASE})
 _encode = json.Encoder().encode
 _decode_lanes = json.Decoder(list[tuple[str, int]]).decode
 _decode_outcome = json.Decoder(list[tuple[int, int, int]]).decode
 
 
-GIVEN_UP: Final = {"failed": 1, "dead_letter": 2, "cancelled": 3}
-"""What `given_up` says of a job in these states; the index of them is not looked at for any other job."""
-
-
-class _Way(Struct, frozen=True):
-    """What a change does to a row."""
-
-    number: int
-    """How the row says that it was this one; never renumber."""
-    state: str
-    is_end: bool
-
-
-def _way(number: int, change: Change) -> _Way:
-    state = LIFECYCLE[change].after
-    assert state is not None  # noqa: S101 - no settlement deletes the record
-    return _Way(number, state.value, state.is_terminal)
-
-
-_WAYS: Final = {
-    change: _way(number, change)
-    for number, change in enumerate(
-        (
-            Change.COMPLETE,
-            Change.RETRY,
-            Change.PARK,
-            Change.RELEASE,
-            Change.BURY,
-            Change.FAIL,
-            Change.DISCARD,
-        ),
-        start=1,
-    )
-}
 _RUNNING: Final = JobState.RUNNING.value
 
 
@@ -97,7 +61,7 @@ def _update(batch: Batch, query: str, settlements: Sequence[Settlement], lanes: 
 
 def _outcome(batch: Batch, settlements: Sequence[Settlement], now: float) -> list[bool]:
     """Some did not take effect: ask which, and which had done so before."""
-    asked = [(place, one.id, one.token.hex(), _WAYS[one.change].number) for place, one in enumerate(settlements)]
+    asked = [(place, one.id, one.token.hex(), WAYS[one.change].number) for place, one in enumerate(settlements)]
     rows = {"now": now, "rows": _encode(asked).decode()}
     answers = [False] * len(settlements)
     effective: list[Settlement] = []
@@ -125,7 +89,7 @@ def _book(batch: Batch, settlements: Sequence[Settlement], lanes: Sequence[int])
     for token, n in Counter([one.token for one in settlements]).items():
         batch.let_go(token, n)
     for (lane, change), n in Counter(zip(lanes, [one.change for one in settlements], strict=True)).items():
-        way = _WAYS[change]
+        way = WAYS[change]
         batch.move(lane, _RUNNING, way.state, n)
         batch.has_news = batch.has_news or not way.is_end
     with_attempt = [one for one in settlements if one.attempt is not None]
@@ -157,7 +121,7 @@ def _completed_row(one: Settlement) -> tuple[Any, ...]:
 
 def _settled_row(one: Settlement) -> tuple[Any, ...]:
     change = one.change
-    way = _WAYS[change]
+    way = WAYS[change]
     is_release = change is _RELEASE
     attempt = one.attempt
     failure: tuple[Any, ...] = (False,)
@@ -176,8 +140,8 @@ def _settled_row(one: Settlement) -> tuple[Any, ...]:
         one.reason,
         None if way.is_end else max(0.0, one.delay_s),
         GIVEN_UP.get(way.state),
-        0 if one.is_refunded and change in _REFUNDABLE else 1,
-        int(change in _SUSPECTING and one.is_suspect),
+        0 if one.is_refunded and change in REFUNDABLE else 1,
+        int(change in SUSPECTING and one.is_suspect),
         int(is_release),
         *failure,
     )

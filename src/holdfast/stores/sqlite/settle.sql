@@ -3,7 +3,7 @@
 -- Values: 0 id, 1 token, 2 result, 3 elapsed_s, 4 started_at, 5 keep_s.
 -- name: complete
 UPDATE holdfast_jobs AS job
-SET state = 'completed', changed_at = :now, settled = 1, retries = retries + 1,
+SET state = 'completed', changed_at = :now, settled = 1, settled_token = token, retries = retries + 1,
     result = unhex(one.value ->> 2),
     elapsed_s = one.value ->> 3,
     started_at = coalesce(one.value ->> 4, started_at),
@@ -18,7 +18,7 @@ WHERE job.id = one.value ->> 0
 -- 19 fingerprint, 20 failed_at.
 -- name: settle
 UPDATE holdfast_jobs AS job
-SET state = one.value ->> 6, changed_at = :now, settled = one.value ->> 7, retries = retries + (one.value ->> 11),
+SET state = one.value ->> 6, changed_at = :now, settled = one.value ->> 7, settled_token = token, retries = retries + (one.value ->> 11),
     attempt = attempt - 1 + (one.value ->> 11),
     result = unhex(one.value ->> 2),
     elapsed_s = one.value ->> 3,
@@ -54,11 +54,7 @@ SELECT json_group_array(json_array(
 ))
 FROM json_each(:rows) AS one
 CROSS JOIN holdfast_jobs AS job ON job.id = one.value ->> 1
-WHERE job.settled = one.value ->> 3
-    AND CASE
-        WHEN job.token = unhex(one.value ->> 2) THEN job.state <> 'running'
-        ELSE job.settled_token = unhex(one.value ->> 2)
-    END
+WHERE job.settled = one.value ->> 3 AND job.settled_token = unhex(one.value ->> 2)
 
 -- name: add_attempts
 INSERT INTO holdfast_attempts (seq, record)

@@ -12,6 +12,7 @@ from holdfast.ports import Beat, Delivery, Note, WorkerRecord
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.claim import held_under
 from holdfast.stores.sqlite.deliveries import read_claimed
+from holdfast.stores.sqlite.lanes import LaneReads
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_row, read_rows, read_value
 
@@ -51,7 +52,7 @@ def reclaim(
     if not is_alive:
         return [], []
     if not batch.new_lanes:
-        batch.books.lanes.refresh(db)
+        batch.books.lanes.refresh(LaneReads(db))
     if is_used:
         return held_under(batch, token, worker), []
     now = batch.tick()

@@ -137,6 +137,16 @@ class FenceSuite:
         assert await settle(store, again, returning) is False
         assert await state_of(store, delivery.id) is JobState.CANCELLED
 
+    @each_settling
+    async def test_an_old_token_is_not_told_that_a_newer_attempts_settlement_was_its_own(
+        self, store: Store, settling: Change
+    ) -> None:
+        delivery = await start(store)
+        await settle(store, delivery, Change.PARK if settling is not Change.PARK else Change.RETRY)
+        (again,) = await claim(store, worker="w2")
+        assert await settle(store, again, settling) is True
+        assert await settle(store, delivery, settling) is False
+
     @pytest.mark.parametrize("state", ENDED)
     @each_settling
     async def test_what_has_ended_never_goes_back(self, store: Store, state: JobState, settling: Change) -> None:

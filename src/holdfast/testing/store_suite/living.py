@@ -148,7 +148,7 @@ class TransactionSuite:
 
         def write_late() -> None:
             with self._transaction(store, delivery) as tx:
-                tx.executemany("INSERT INTO written VALUES (?)", [(2,), (3,)])
+                tx.executemany("INSERT INTO written VALUES (2)", [(), ()])
 
         with pytest.raises(LeaseLost):
             await asyncio.to_thread(write_late)

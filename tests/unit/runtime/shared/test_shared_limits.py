@@ -142,6 +142,27 @@ def test_each_user_has_a_limit_of_its_own_and_idle_ones_are_removed(limited: Fle
     limited.go(other, Request(limits=(USER_7,)))
 
 
+def test_of_very_many_users_only_those_who_have_used_up_their_limit_are_sure_to_be_named(fleet: Fleet) -> None:
+    fleet.limits = {"shop.charge": Rate(100_000, 60.0), "shop.charge:user": Rate(2, 10.0)}
+    worker, other = fleet.worker(), fleet.worker()
+    asks = [Request(limits=(limit_gate("shop.charge", "user", str(user)),)) for user in range(3_000)]
+    late = limit_gate("shop.charge", "user", "2999")
+    fleet.ask(worker, *asks, asks[-1], ASK)
+    fleet.sync(other)
+    for guards in (worker, other):
+        caps = guards.caps(fleet.now)
+        assert len(caps) <= 1_002
+        assert (caps[late], caps[TASK]) == (0, 99_999)
+        assert guards.next_opening_s(fleet.now) == 10.0
+    fleet.now += 10.0
+    assert worker.caps(fleet.now)[late] == 2  # or else all its jobs would be claimed at once, and parked
+    for _ in range(60):  # everything idle is found, a part at a time
+        fleet.now += 1.0
+        fleet.flush(worker)
+    assert all(value.data is None for key, value in fleet.values.items() if key != TASK)
+    assert worker.caps(fleet.now) == {TASK: 100_000}
+
+
 def test_a_limit_that_this_worker_does_not_know_is_left_alone(limited: Fleet) -> None:
     limited.go(limited.worker(), Request(limits=(USER_7,)))
     del limited.limits["shop.charge:user"]

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.clock import new_id, new_token
 from holdfast.ports import Claim, Exchange, Operation, Query, Settlement, WorkerRecord
+from holdfast.stores import lanes as lanes_module
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite import lanes as lanes_module
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.enqueue import add_jobs
 from holdfast.stores.sqlite.prune import prune_jobs

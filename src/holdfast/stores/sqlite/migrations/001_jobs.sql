@@ -51,7 +51,7 @@ CREATE TABLE holdfast_jobs (
     worker           TEXT    NOT NULL DEFAULT '',   -- who runs it, or ran it last
     started_at       REAL,
     settled          INTEGER NOT NULL DEFAULT 0,    -- the number of the latest settlement's change
-    settled_token    BLOB,                          -- its token, once `token` is that of a newer lease
+    settled_token    BLOB,                          -- and the lease it was made under
     result           BLOB,
     keep_until       REAL,
     held_key         TEXT,                          -- tenant, task and idempotency key, while it is held

@@ -1,0 +1,102 @@
+-- What a claim must know.
+-- name: glance
+SELECT
+    :now,
+    EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL),
+    EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s),
+    (SELECT wakes_at FROM holdfast_delayed ORDER BY wakes_at, seq LIMIT 1),
+    (SELECT coalesce(max(lane), 0) FROM holdfast_lanes),
+    coalesce((SELECT value FROM holdfast_meta WHERE key = 'lanes_epoch'), '')
+
+-- name: now
+SELECT :now
+
+-- Delayed jobs that are due become ready; what another process is moving is left to it.
+-- name: promote
+WITH due AS MATERIALIZED (
+    SELECT ctid AS place FROM holdfast_delayed WHERE wakes_at <= :now ORDER BY wakes_at, seq LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM holdfast_delayed WHERE ctid = ANY (ARRAY(SELECT place FROM due)) RETURNING wakes_at, lane, priority, seq
+)
+INSERT INTO holdfast_ready (lane, priority, due_at, seq) SELECT lane, priority, wakes_at, seq FROM gone
+
+-- The first jobs of each of several lanes: what the order is made of, then seq and lane.
+-- name: heads
+SELECT -head.priority, head.due_at, head.seq, one.lane
+FROM unnest(%(lanes)s::bigint[]) AS one (lane)
+CROSS JOIN LATERAL (
+    SELECT priority, due_at, seq FROM holdfast_ready AS ready WHERE ready.lane = one.lane
+    ORDER BY priority DESC, due_at, seq LIMIT %(limit)s
+) AS head
+
+-- The same without those that others are about to take.
+-- name: free_heads
+SELECT -head.priority, head.due_at, head.seq, one.lane
+FROM unnest(%(lanes)s::bigint[]) AS one (lane)
+CROSS JOIN LATERAL (
+    SELECT priority, due_at, seq FROM holdfast_ready AS ready WHERE ready.lane = one.lane
+    ORDER BY priority DESC, due_at, seq LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+) AS head
+
+-- So many from each lane, past those that others are taking. A dead worker gets nothing, and a token that was used either.
+-- name: take
+WITH clock AS MATERIALIZED (SELECT :now AS now),
+head AS MATERIALIZED (
+    SELECT head.place
+    FROM unnest(%(lanes)s::bigint[], %(limits)s::bigint[]) AS one (lane, n)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place FROM holdfast_ready AS ready WHERE ready.lane = one.lane
+        ORDER BY priority DESC, due_at, seq LIMIT one.n
+        FOR UPDATE SKIP LOCKED
+    ) AS head
+    WHERE EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL)
+        AND (%(is_more)s OR NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s))
+),
+gone AS (
+    DELETE FROM holdfast_ready WHERE ctid = ANY (ARRAY(SELECT place FROM head)) RETURNING seq
+),
+taken AS (
+    UPDATE holdfast_jobs AS job
+    SET state = 'running', token = %(token)s, worker = %(worker)s,
+        is_alone = %(is_alone)s, attempt = attempt + 1, changed_at = now
+    FROM clock, gone
+    WHERE job.seq = gone.seq
+        AND job.state IN ('queued', 'retrying', 'waiting')
+    RETURNING job.*
+),
+tallies AS (
+    INSERT INTO holdfast_tallies (lane, state, n)
+    SELECT lane, 'running', count(*) FROM taken GROUP BY lane
+    UNION ALL
+    SELECT lane, CASE settled WHEN 2 THEN 'retrying' WHEN 3 THEN 'waiting' ELSE 'queued' END, -count(*) FROM taken GROUP BY 1, 2
+),
+claims AS (
+    INSERT INTO holdfast_claims (token, worker, seqs, held)
+    SELECT %(token)s, %(worker)s, array_agg(seq ORDER BY priority DESC, due_at, seq), count(*) FROM taken HAVING count(*) > 0
+    ON CONFLICT (token) DO UPDATE SET seqs = holdfast_claims.seqs || excluded.seqs, held = holdfast_claims.held + excluded.held
+)
+SELECT :columns FROM taken ORDER BY priority DESC, due_at, seq
+
+-- What a delivery is made of.
+-- name: columns
+seq, lane, id, payload, attempt, due_at, created_at, changed_at, retries, elapsed_s, tenant, "user", project, trace, is_suspect,
+orphaned, has_notes, is_orphan, is_alone, blame, worker
+
+-- What still runs under a token that this worker has used, in the order in which it was handed out.
+-- name: held
+SELECT :columns
+FROM (
+    SELECT job.*, one.place
+    FROM holdfast_claims AS claim
+    CROSS JOIN LATERAL unnest(claim.seqs) WITH ORDINALITY AS one (seq, place)
+    JOIN holdfast_jobs AS job ON job.seq = one.seq
+    WHERE claim.token = %(token)s AND claim.worker = %(worker)s
+        AND job.state = 'running' AND job.token = %(token)s
+) AS job
+ORDER BY place
+
+-- name: notes
+SELECT seq, step, data FROM holdfast_notes WHERE seq = ANY (%(seqs)s::bigint[]) ORDER BY seq, step

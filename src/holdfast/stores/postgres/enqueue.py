@@ -1,0 +1,127 @@
+"""Remembers new jobs: all of a call or none, each id once, each idempotency key once."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.errors import StoreAway
+from holdfast.ports import Enqueued
+from holdfast.stores.keys import Holder, decide, scope_of
+from holdfast.stores.lanes import LaneKey
+from holdfast.stores.postgres.arrays import blobs, floats, ints, plain, texts
+from holdfast.stores.postgres.queries import load
+from holdfast.types import JobState, NewJob
+
+_SQL = load("enqueue.sql")
+_TRIES: Final = 10
+_STATES: Final = {one.value: one for one in JobState}
+
+Statement = tuple[str, Mapping[str, Any]]
+Steps = Generator[Statement, list[Any], list[Enqueued]]
+"""Statements, to be run one after the other by whoever has the connection, each answered with its rows."""
+
+
+class LanesGone(Exception):
+    """A lane was dropped since it was looked up; nothing was added."""
+
+
+class Setting(Struct, frozen=True):
+    """What new jobs are written with."""
+
+    key_window_s: float
+    channel: str
+    """Where those who wait are told."""
+    listener: str
+    """Who need not be told: this process."""
+
+
+def lane_key(job: NewJob) -> LaneKey:
+    """The lane that a job belongs to."""
+    return job.queue, job.task, job.gates
+
+
+def add_jobs(jobs: Sequence[NewJob], lanes: Mapping[LaneKey, int], setting: Setting) -> Steps:
+    """Add those that are new, by one statement."""
+    ((n_added, are_lanes_there, added, _),) = yield _insert(jobs, lanes, setting)
+    if not are_lanes_there:
+        raise LanesGone
+    if n_added == len(jobs):
+        return [Enqueued(job.id) for job in jobs]
+    new = {plain(id) for id in added}  # noqa: A001
+    states = dict(_known((yield _known_of(jobs))))
+    answers = []
+    for job in jobs:
+        answers.append(Enqueued(job.id, is_new=job.id in new, state=states.get(job.id, JobState.QUEUED)))
+        new.discard(job.id)  # the same one again is not new
+    return answers
+
+
+def add_jobs_with_keys(jobs: Sequence[NewJob], lanes: Mapping[LaneKey, int], setting: Setting) -> Steps:
+    """The same inside of a transaction, where some have idempotency keys: look, decide, add; again if beaten to it."""
+    held = [_digest_of(job) for job in jobs]
+    scopes = {digest: scope_of(job) for digest, job in zip(held, jobs, strict=True) if digest is not None}
+    keys = {"held_keys": blobs(list(scopes)), "window_s": setting.key_window_s}
+    for _ in range(_TRIES):
+        known = dict(_known((yield _known_of(jobs))))
+        holders: dict[str, Holder] = {}
+        is_any_over = False
+        for digest, id, payload, state, is_over in (yield _SQL["holders"], keys):  # noqa: A001
+            scope = scopes[digest]
+            if is_over:
+                is_any_over = True
+            elif scope is not None:
+                holders[scope] = (plain(id), payload, _STATES[state])
+        answers, added = decide(jobs, known, holders)
+        if not added:
+            return answers
+        yield "SAVEPOINT enqueueing", {}
+        if is_any_over:
+            yield _SQL["free_keys"], keys
+        ((n_added, are_lanes_there, _, _),) = yield _insert(added, lanes, setting)
+        if n_added == len(added):
+            yield "RELEASE SAVEPOINT enqueueing", {}
+            return answers
+        yield "ROLLBACK TO SAVEPOINT enqueueing", {}
+        if not are_lanes_there:
+            raise LanesGone
+    raise StoreAway("idempotency keys: others enqueue the same ones all the time; send it again")
+
+
+def _insert(jobs: Sequence[NewJob], lanes: Mapping[LaneKey, int], setting: Setting) -> Statement:
+    numbers = [lanes[lane_key(job)] for job in jobs]
+    all_lanes = sorted(set(numbers))
+    return _SQL["insert"], {
+        "ids": texts([job.id for job in jobs]),
+        "lanes": ints(numbers),
+        "priorities": ints([job.priority for job in jobs]),
+        "delays": floats([max(0.0, job.delay_s) for job in jobs]),
+        "payloads": blobs([job.payload for job in jobs]),
+        "tenants": texts([job.tenant for job in jobs]),
+        "users": texts([job.user for job in jobs]),
+        "projects": texts([job.project for job in jobs]),
+        "traces": texts([job.trace for job in jobs]),
+        "held_keys": blobs([_digest_of(job) for job in jobs]),
+        "keys": texts([job.idempotency_key for job in jobs]),
+        "all_lanes": ints(all_lanes),
+        "n_lanes": len(all_lanes),
+        "n": len(jobs),
+        "channel": setting.channel,
+        "listener": setting.listener,
+    }
+
+
+def _known_of(jobs: Sequence[NewJob]) -> Statement:
+    return _SQL["known"], {"ids": texts([job.id for job in jobs])}
+
+
+def _known(rows: list[Any]) -> list[tuple[str, JobState]]:
+    return [(plain(id), _STATES[state]) for id, state in rows]  # noqa: A001
+
+
+def _digest_of(job: NewJob) -> bytes | None:
+    scope = scope_of(job)
+    return None if scope is None else sha256(scope.encode()).digest()

@@ -1,0 +1,134 @@
+"""What people do to jobs: cancel, replay, remove."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.policy.lifecycle import is_allowed
+from holdfast.ports import Changed, Operation
+from holdfast.stores.postgres.arrays import blobs, escaped, floats, ints, plain, texts
+from holdfast.stores.postgres.db import Db
+from holdfast.stores.postgres.enqueue import Setting
+from holdfast.stores.postgres.queries import load
+from holdfast.types import Change, JobState
+
+_SQL = load("people.sql")
+_NOTIFY: Final = load("values.sql")["notify"]
+_REPLAY: Final = Change.REPLAY
+_CANCEL: Final = Change.CANCEL
+_AFTER: Final = {_CANCEL: JobState.CANCELLED, _REPLAY: JobState.QUEUED, Change.REMOVE: None}
+_DELETES: Final = ("delete_jobs", "delete_attempts", "delete_notes", "delete_replays")
+
+
+class _Row(Struct):
+    """A job, locked."""
+
+    id: str
+    seq: int
+    lane: int
+    priority: int
+    due_at: float
+    state: str
+    token: bytes | None
+
+
+def change_jobs(db: Db, operation: Operation, setting: Setting) -> list[Changed]:
+    """Each id in turn, guarded by its state; all in one transaction."""
+    if not operation.ids:
+        return []
+    with db.transaction():
+        rows = [_Row(plain(id), *rest) for id, *rest in db.rows(_SQL["look"], ids=texts(operation.ids))]  # noqa: A001
+        found = {row.id: row for row in rows}
+        allowed = [row for row in rows if is_allowed(JobState(row.state), operation.change)]
+        if operation.change is _REPLAY and operation.replay and allowed:
+            gone = db.rows(_SQL["replayed"], seqs=_seqs(allowed), replay=escaped(operation.replay))
+            replayed = {seq for (seq,) in gone}
+            allowed = [row for row in allowed if row.seq not in replayed]
+        if allowed:
+            _change(db, allowed, operation, setting)
+    return _answers(operation, found, {row.id for row in allowed})
+
+
+def _answers(operation: Operation, found: dict[str, _Row], allowed: set[str]) -> list[Changed]:
+    """In the order of the ids; one that is named twice is changed once."""
+    answers = []
+    after = _AFTER[operation.change]
+    changed: set[str] = set()
+    for id in operation.ids:  # noqa: A001
+        is_done = id in allowed and id not in changed
+        if is_done or id in changed:
+            answers.append(Changed(id, is_done=is_done, state=after))
+            changed.add(id)
+        else:
+            answers.append(Changed(id, is_done=False, state=JobState(found[id].state) if id in found else None))
+    return answers
+
+
+def _change(db: Db, rows: list[_Row], operation: Operation, setting: Setting) -> None:
+    with db.together():
+        if operation.change is _CANCEL:
+            _cancel(db, rows, operation, setting.key_window_s)
+        elif operation.change is _REPLAY:
+            _replay(db, rows, operation)
+        else:
+            delete_jobs(db, [(row.seq, row.lane, row.state) for row in rows])
+        db.run(_NOTIFY, channel=setting.channel, listener=setting.listener)
+
+
+def _cancel(db: Db, rows: list[_Row], operation: Operation, window_s: float) -> None:
+    keep_s, reason = operation.keep_s, escaped(operation.reason)
+    db.run(_SQL["cancel"], seqs=_seqs(rows), reason=reason, keep_s=keep_s, window_s=window_s)
+    waiting = [row for row in rows if row.state != "running"]
+    if waiting:
+        values = {"seqs": _seqs(waiting), "dues": floats([row.due_at for row in waiting])}
+        lanes, priorities = ints([row.lane for row in waiting]), ints([row.priority for row in waiting])
+        db.run(_SQL["forget_ready"], lanes=lanes, priorities=priorities, **values)
+        db.run(_SQL["forget_delayed"], **values)
+    running = [row for row in rows if row.state == "running"]
+    if running:
+        db.run(
+            _SQL["tell_holders"], ids=texts([row.id for row in running]), tokens=blobs([row.token for row in running])
+        )
+    _move(db, rows, "cancelled")
+
+
+def _replay(db: Db, rows: list[_Row], operation: Operation) -> None:
+    if operation.replay:
+        db.run(_SQL["mark_replayed"], seqs=_seqs(rows), replay=escaped(operation.replay))
+    db.run(
+        _SQL["replay"],
+        seqs=_seqs(rows),
+        payloads=blobs([operation.payloads.get(row.id, operation.payload) for row in rows]),
+        delay_s=max(0.0, operation.delay_s),
+        reason=escaped(operation.reason),
+    )
+    _move(db, rows, "queued")
+
+
+def delete_jobs(db: Db, rows: Sequence[tuple[int, int, str]]) -> None:
+    """Delete these, by seq, lane and state, with all that belongs to them."""
+    seqs = ints([seq for seq, _, _ in rows])
+    for query in _DELETES:
+        db.run(_SQL[query], seqs=seqs)
+    _tally(db, Counter({key: -n for key, n in Counter((lane, state) for _, lane, state in rows).items()}))
+
+
+def _move(db: Db, rows: list[_Row], after: str) -> None:
+    moves: Counter[tuple[int, str]] = Counter()
+    for row in rows:
+        moves[row.lane, row.state] -= 1
+        moves[row.lane, after] += 1
+    _tally(db, moves)
+
+
+def _tally(db: Db, moves: Counter[tuple[int, str]]) -> None:
+    lanes, states = [lane for lane, _ in moves], [state for _, state in moves]
+    db.run(_SQL["move"], lanes=ints(lanes), states=texts(states), ns=ints(list(moves.values())))
+
+
+def _seqs(rows: list[_Row]) -> bytes:
+    return ints([row.seq for row in rows])

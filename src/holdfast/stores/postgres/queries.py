@@ -1,0 +1,32 @@
+"""The named queries of the .sql files beside this module."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from holdfast.stores.queries import read_migrations, read_queries
+
+_FOLDER = Path(__file__).parent
+_TABLE = re.compile(r"\bholdfast_")
+
+
+@cache
+def load(file: str) -> Mapping[str, str]:
+    """The queries of a file by name; `:now` in them is the store's clock, which tests may move."""
+    clock = "(extract(epoch FROM clock_timestamp())::float8 + %(offset_s)s)"
+    return {name: sql.replace(":now", clock) for name, sql in read_queries(_FOLDER / file).items()}
+
+
+@cache
+def qualified(sql: str, schema: str) -> str:
+    """The same query for a connection that may look for tables in other schemas first."""
+    name = schema.replace('"', '""').replace("%", "%%")
+    return _TABLE.sub(f'"{name}".holdfast_', sql)
+
+
+def migrations() -> list[str]:
+    """The scripts that bring a database from each schema version to the next, from version 0 on."""
+    return read_migrations(_FOLDER / "migrations")

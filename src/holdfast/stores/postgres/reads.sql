@@ -1,0 +1,82 @@
+-- The columns of a record, in the order in which `records.py` takes them apart.
+-- name: columns
+seq, id, payload, state, priority, tenant, "user", project, idempotency_key, created_at, due_at, started_at,
+changed_at, attempt, reason, result, progress, failure_type, severity, error_name, message, fingerprint,
+first_failed_at, last_failed_at, original_payload, replays, worker, trace,
+(SELECT queue FROM holdfast_lanes WHERE holdfast_lanes.lane = holdfast_jobs.lane),
+(SELECT task FROM holdfast_lanes WHERE holdfast_lanes.lane = holdfast_jobs.lane)
+
+-- name: get
+SELECT :columns FROM holdfast_jobs WHERE id = ANY (%(ids)s::text[])
+
+-- name: attempts
+SELECT seq, record FROM holdfast_attempts WHERE seq = ANY (%(seqs)s::bigint[]) ORDER BY seq, number
+
+-- name: find
+SELECT :columns FROM holdfast_jobs WHERE :where ORDER BY seq DESC LIMIT %(limit)s
+
+-- Of a bounded number of jobs those with the text, each with a mark; the others give only their place.
+-- name: search
+SELECT seq, :has_text FROM (SELECT * FROM holdfast_jobs WHERE :where ORDER BY seq DESC LIMIT %(limit)s) AS job ORDER BY seq DESC
+
+-- name: lanes_of
+SELECT lane FROM holdfast_lanes WHERE %(queue)s IN ('', queue) AND %(task)s IN ('', task)
+
+-- name: by_seq
+SELECT :columns FROM holdfast_jobs WHERE seq = ANY (%(seqs)s::bigint[]) ORDER BY seq DESC
+
+-- name: has_text
+(
+    strpos(lower(id COLLATE "C"), %(text)s) > 0 OR strpos(lower(error_name COLLATE "C"), %(text)s) > 0
+    OR strpos(lower(message COLLATE "C"), %(text)s) > 0 OR strpos(lower(reason COLLATE "C"), %(text)s) > 0
+    OR coalesce(strpos(lower(idempotency_key COLLATE "C"), %(text)s) > 0, false)
+    OR strpos(lower(holdfast_text(payload) COLLATE "C"), %(text)s) > 0
+    OR lane IN (SELECT lane FROM holdfast_lanes WHERE strpos(lower(task COLLATE "C"), %(text)s) > 0)
+)
+
+-- name: groups
+SELECT fingerprint, count(*), min(changed_at), max(changed_at), max(seq), array_agg(DISTINCT lane)
+FROM holdfast_jobs WHERE :where GROUP BY fingerprint ORDER BY 2 DESC, 5 DESC
+
+-- name: tasks
+SELECT lane, task FROM holdfast_lanes WHERE lane = ANY (%(lanes)s::bigint[])
+
+-- name: tallies
+SELECT lane.queue, lane.task, tally.state, sum(tally.n)::bigint
+FROM (SELECT lane, state, sum(n) AS n FROM holdfast_tallies GROUP BY 1, 2) AS tally JOIN holdfast_lanes AS lane ON lane.lane = tally.lane
+GROUP BY 1, 2, 3 HAVING sum(tally.n) > 0 ORDER BY 1, 2, 3
+
+-- name: workers
+SELECT record, seen_at FROM holdfast_workers WHERE gone_at IS NULL ORDER BY number
+
+-- name: counts
+SELECT minute, task, name, sum(n)::bigint FROM holdfast_counts WHERE minute >= %(since)s
+GROUP BY 1, 2, 3 ORDER BY minute, task COLLATE "C", name COLLATE "C"
+
+-- name: now
+SELECT :now
+
+-- The earliest due time of each lane's ready jobs: steps from lane to lane and from priority to priority in the index.
+-- name: oldest_ready
+WITH RECURSIVE step (lane, priority, due_at, n) AS (
+    (SELECT lane, priority, due_at, 1 FROM holdfast_ready ORDER BY lane, priority DESC, due_at, seq LIMIT 1)
+    UNION ALL
+    SELECT next.lane, next.priority, next.due_at, step.n + 1 FROM step CROSS JOIN LATERAL (
+        SELECT * FROM (
+            (SELECT lane, priority, due_at FROM holdfast_ready
+             WHERE lane = step.lane AND priority < step.priority ORDER BY priority DESC, due_at, seq LIMIT 1)
+            UNION ALL
+            (SELECT lane, priority, due_at FROM holdfast_ready
+             WHERE lane > step.lane ORDER BY lane, priority DESC, due_at, seq LIMIT 1)
+        ) AS either LIMIT 1
+    ) AS next
+    WHERE step.n < %(limit)s
+)
+SELECT lane.queue, min(step.due_at) FROM step JOIN holdfast_lanes AS lane ON lane.lane = step.lane GROUP BY lane.queue
+
+-- Those that are due and were not claimed since.
+-- name: oldest_due
+SELECT lane.queue, min(job.wakes_at) FROM (
+    SELECT lane, wakes_at FROM holdfast_delayed WHERE wakes_at <= :now ORDER BY wakes_at, seq LIMIT %(limit)s
+) AS job JOIN holdfast_lanes AS lane ON lane.lane = job.lane
+GROUP BY lane.queue

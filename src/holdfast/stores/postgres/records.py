@@ -1,0 +1,77 @@
+"""Reads whole jobs for people, with or without their attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from msgspec import json
+
+from holdfast.stores.history import with_attempts
+from holdfast.stores.postgres.arrays import ints, plain, texts
+from holdfast.stores.postgres.db import Db
+from holdfast.stores.postgres.queries import load
+from holdfast.types import Attempt, FailureType, JobRecord, JobState, Severity
+
+_SQL = load("reads.sql")
+COLUMNS: Final = _SQL["columns"]
+_GET: Final = _SQL["get"].replace(":columns", COLUMNS)
+_BY_SEQ: Final = _SQL["by_seq"].replace(":columns", COLUMNS)
+_STATES: Final = {one.value: one for one in JobState}
+_FAILURE_TYPES: Final = {one.value: one for one in FailureType}
+_SEVERITIES: Final = {one.value: one for one in Severity}
+_decode_attempt = json.Decoder(Attempt).decode
+
+
+def get_records(db: Db, ids: Sequence[str]) -> list[JobRecord | None]:
+    """The whole records, in the order asked for, with every attempt."""
+    rows = db.rows(_GET, ids=texts(ids)) if ids else []
+    attempts: dict[int, list[Attempt]] = {}
+    if rows:
+        for seq, record in db.rows(_SQL["attempts"], seqs=ints([row[0] for row in rows])):
+            attempts.setdefault(seq, []).append(_decode_attempt(record))
+    records = [(row[0], to_record(row)) for row in rows]
+    found = {record.id: with_attempts(record, attempts.get(seq, [])) for seq, record in records}
+    return [found.get(id) for id in ids]  # noqa: A001
+
+
+def records_of(db: Db, seqs: Iterable[int]) -> list[JobRecord]:
+    """These records without attempts, newest first."""
+    numbers = list(seqs)
+    return [to_record(row) for row in db.rows(_BY_SEQ, seqs=ints(numbers))] if numbers else []
+
+
+def to_record(row: Sequence[Any]) -> JobRecord:
+    """A row of `COLUMNS` as a record."""
+    state = _STATES[row[3]]
+    return JobRecord(
+        id=plain(row[1]),
+        task=plain(row[29]),
+        payload=row[2],
+        state=state,
+        queue=plain(row[28]),
+        priority=row[4],
+        tenant=plain(row[5]),
+        user=plain(row[6]),
+        project=plain(row[7]),
+        idempotency_key=plain(row[8]),
+        created_at=row[9],
+        due_at=row[10],
+        started_at=row[11],
+        ended_at=row[12] if state.is_terminal else None,
+        attempt=row[13],
+        reason=plain(row[14]),
+        result=row[15],
+        progress=row[16],
+        failure_type=None if row[17] is None else _FAILURE_TYPES[row[17]],
+        severity=None if row[18] is None else _SEVERITIES[row[18]],
+        error_name=plain(row[19]),
+        message=plain(row[20]),
+        fingerprint=plain(row[21]),
+        first_failed_at=row[22],
+        last_failed_at=row[23],
+        original_payload=row[24],
+        replays=row[25],
+        worker=plain(row[26]),
+        trace=plain(row[27]),
+    )

@@ -1,0 +1,62 @@
+"""Small shared values with versions, and counts by the minute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+from holdfast.ports import Count, Value, ValueChange
+from holdfast.stores.postgres.arrays import escaped, ints, plain, texts
+from holdfast.stores.postgres.db import Cursor, Db
+from holdfast.stores.postgres.queries import load
+
+_SQL = load("values.sql")
+COUNTS_KEPT_MINUTES: Final = 8 * 24 * 60
+"""Older ones are pruned: a week, and a day to look at it."""
+_SUMMED_AT_ONCE: Final = 5000
+
+
+def send_changes(db: Db, changes: Sequence[ValueChange], store: str) -> list[Cursor]:
+    """Compare and set, one after the other; a row in the answer says that it took effect.
+
+    The last of a transaction: until its end nobody else can change a value.
+    """
+    db.run(_SQL["lock"], store=store)
+    return [
+        db.run(
+            _SQL["change"],
+            digest=sha256(change.key.encode()).digest(),
+            key=escaped(change.key),
+            expected=change.expected,
+            data=change.data,
+        )
+        for change in changes
+    ]
+
+
+def send_newer(db: Db, seen: int) -> Cursor:
+    """All values with a higher version, oldest first."""
+    return db.run(_SQL["newer"], seen=seen)
+
+
+def values_of(rows: list[Any]) -> list[Value]:
+    """The rows of `send_newer` as values."""
+    return [Value(plain(key), version, data) for key, version, data in rows]
+
+
+def add_counts(db: Db, counts: Sequence[Count]) -> None:
+    """So many more of each."""
+    db.run(
+        _SQL["count"],
+        minutes=ints([one.minute for one in counts]),
+        tasks=texts([one.task for one in counts]),
+        names=texts([one.name for one in counts]),
+        ns=ints([one.n for one in counts]),
+    )
+
+
+def sum_up(db: Db, since_minute: int) -> None:
+    """Put single changes of tallies and counts together, as many as a moment allows."""
+    db.run(_SQL["sum_tallies"], limit=_SUMMED_AT_ONCE)
+    db.run(_SQL["sum_counts"], since=since_minute, limit=_SUMMED_AT_ONCE)

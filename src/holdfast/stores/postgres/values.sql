@@ -1,0 +1,42 @@
+-- One at a time, until the commit: so versions come to light in their order.
+-- name: lock
+SELECT pg_advisory_xact_lock(hashtextextended(%(store)s || ':values', 0))
+
+-- name: change
+INSERT INTO holdfast_values (digest, key, version, data, removed_at)
+SELECT %(digest)s, %(key)s, (SELECT coalesce(max(version), 0) + 1 FROM holdfast_values), %(data)s::bytea,
+    CASE WHEN %(data)s::bytea IS NULL THEN :now END
+WHERE %(expected)s = coalesce((SELECT version FROM holdfast_values WHERE digest = %(digest)s AND data IS NOT NULL), 0)
+ON CONFLICT (digest) DO UPDATE SET version = excluded.version, data = excluded.data, removed_at = excluded.removed_at
+RETURNING version
+
+-- name: newer
+SELECT key, version, data FROM holdfast_values WHERE version > %(seen)s ORDER BY version
+
+-- name: count
+INSERT INTO holdfast_counts (minute, task, name, n)
+SELECT * FROM unnest(%(minutes)s::bigint[], %(tasks)s::text[], %(names)s::text[], %(ns)s::bigint[])
+
+-- Changes add up: whoever comes by takes those that nobody else has in hand, and writes their sums.
+-- name: sum_tallies
+WITH chosen AS MATERIALIZED (SELECT ctid AS place FROM holdfast_tallies LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
+gone AS (DELETE FROM holdfast_tallies WHERE ctid = ANY (ARRAY(SELECT place FROM chosen)) RETURNING lane, state, n)
+INSERT INTO holdfast_tallies (lane, state, n) SELECT lane, state, sum(n) FROM gone GROUP BY lane, state HAVING sum(n) <> 0
+
+-- name: sum_counts
+WITH chosen AS MATERIALIZED (SELECT ctid AS place FROM holdfast_counts WHERE minute >= %(since)s LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
+gone AS (DELETE FROM holdfast_counts WHERE ctid = ANY (ARRAY(SELECT place FROM chosen)) RETURNING minute, task, name, n)
+INSERT INTO holdfast_counts (minute, task, name, n) SELECT minute, task, name, sum(n) FROM gone GROUP BY minute, task, name
+
+-- Those who wait for news are told, unless there is nobody.
+-- name: notify
+SELECT count(pg_notify(%(channel)s, '')) FROM (
+    SELECT 1 FROM holdfast_listeners WHERE id <> %(listener)s AND until > :now LIMIT 1
+) AS somebody
+
+-- name: listen
+INSERT INTO holdfast_listeners (id, until) VALUES (%(listener)s, :now + %(for_s)s)
+ON CONFLICT (id) DO UPDATE SET until = excluded.until
+
+-- name: listen_no_more
+DELETE FROM holdfast_listeners WHERE id = %(listener)s

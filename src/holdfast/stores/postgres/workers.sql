@@ -1,0 +1,72 @@
+-- name: beat
+INSERT INTO holdfast_workers (id, lease_until, seen_at, record) VALUES (%(worker)s, :now + %(lease_s)s, :now, %(record)s)
+ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, seen_at = excluded.seen_at, record = excluded.record
+    WHERE holdfast_workers.gone_at IS NULL
+RETURNING id
+
+-- name: leave
+INSERT INTO holdfast_workers (id, lease_until, seen_at, gone_at, record) VALUES (%(worker)s, :now, :now, :now, %(record)s)
+ON CONFLICT (id) DO UPDATE SET gone_at = excluded.gone_at WHERE holdfast_workers.gone_at IS NULL
+
+-- name: tell_cancelled
+DELETE FROM holdfast_cancelled WHERE worker = %(worker)s RETURNING id
+
+-- name: is_alive
+SELECT EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL),
+    EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s)
+
+-- name: give_up
+UPDATE holdfast_workers SET gone_at = :now
+WHERE gone_at IS NULL AND id <> %(worker)s
+    AND lease_until <= :now
+
+-- What workers that are gone still hold, in the order in which they went.
+-- name: orphans
+SELECT claim.token, one.seq
+FROM holdfast_claims AS claim
+JOIN holdfast_workers AS worker ON worker.id = claim.worker
+CROSS JOIN LATERAL unnest(claim.seqs) WITH ORDINALITY AS one (seq, place)
+JOIN holdfast_jobs AS job ON job.seq = one.seq
+WHERE worker.gone_at IS NOT NULL AND claim.held > 0
+    AND job.state = 'running' AND job.token = claim.token
+ORDER BY worker.gone_at, worker.number, claim.number, one.place
+LIMIT %(limit)s
+
+-- name: adopt
+WITH adopted AS (
+    UPDATE holdfast_jobs AS job SET orphaned = orphaned + (NOT is_orphan)::int, is_orphan = true, token = %(token)s
+    FROM unnest(%(seqs)s::bigint[], %(tokens)s::bytea[]) AS one (seq, token)
+    WHERE job.seq = one.seq
+        AND job.state = 'running' AND job.token = one.token
+    RETURNING job.seq, one.token AS old
+),
+gone AS (
+    UPDATE holdfast_claims AS claim SET held = claim.held - old.n
+    FROM (SELECT old, count(*) AS n FROM adopted GROUP BY old) AS old WHERE claim.token = old.old
+)
+INSERT INTO holdfast_claims (token, worker, seqs, held)
+SELECT %(token)s, %(worker)s, array_agg(seq), count(*) FROM adopted HAVING count(*) > 0
+
+-- name: note
+UPDATE holdfast_jobs
+SET progress = coalesce(%(progress)s::float8, progress), blame = coalesce(%(blame)s::text, blame), has_notes = has_notes OR %(has_notes)s
+WHERE id = %(id)s
+    AND state = 'running' AND token = %(token)s
+RETURNING seq
+
+-- The row of the job is locked by now, so nobody else writes its notes.
+-- name: forget_note
+DELETE FROM holdfast_notes WHERE seq = %(seq)s AND step = %(step)s
+
+-- name: add_note
+INSERT INTO holdfast_notes (seq, step, data) VALUES (%(seq)s, %(step)s, %(data)s)
+
+-- The latest claim of a worker stays, settled or not, for as long as the worker lives: it may be sent again.
+-- name: sweep_claims
+DELETE FROM holdfast_claims
+WHERE held <= 0 AND number NOT IN (
+    SELECT max(claim.number)
+    FROM holdfast_claims AS claim JOIN holdfast_workers AS worker ON worker.id = claim.worker
+    WHERE worker.gone_at IS NULL
+    GROUP BY claim.worker
+)

@@ -1,0 +1,202 @@
+"""One connection to a server, which sends scripts: once again when an answer is lost, and never more often."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from struct import Struct as Layout
+from typing import Any, Final, cast
+
+import hiredis
+from msgspec import Struct
+from redis import ConnectionPool, RedisError
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, ResponseError
+from redis.retry import Retry
+
+from holdfast.errors import ConfigError, StoreAway, StoreError
+from holdfast.stores.redis.call import Answer, Call
+from holdfast.stores.redis.faults import LOST, is_for_another, translated
+
+_CONNECT_WITHIN_S: Final = 3.0
+_READ_SIZE: Final = 1 << 18
+_KEEPALIVE: Final = {
+    getattr(socket, name): value
+    for name, value in {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}.items()
+    if hasattr(socket, name)
+}
+_pack_times = Layout(">dd").pack
+_pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """Where a server is, and how it is spoken to."""
+
+    url: str
+    location: str
+    """The same for people, without the password."""
+    prefix: str
+    """Of every key: a hash tag, so that they are all in one slot of a cluster."""
+    key_window_s: float
+    answer_within_s: float
+    wait_replicas: int = 0
+    wait_s: float = 1.0
+
+
+def check_url(url: str) -> None:
+    """Refuse what redis-py cannot read."""
+    try:
+        _pool(url, 1.0)
+    except (ValueError, TypeError, RedisError) as error:
+        raise ConfigError(f"url: {error}") from None
+
+
+def open_wire(address: Address, answer_within_s: float) -> Any:
+    """A connection of redis-py's, connected."""
+    wire: Any = _pool(address.url, answer_within_s).make_connection()
+    wire.connect()
+    return wire
+
+
+def _pool(url: str, answer_within_s: float) -> ConnectionPool:
+    """Only makes connections. Its own retries are off: by default redis-py sends a write up to ten times more."""
+    return ConnectionPool.from_url(
+        url,
+        protocol=2,
+        decode_responses=False,
+        socket_timeout=answer_within_s,
+        socket_connect_timeout=min(_CONNECT_WITHIN_S, answer_within_s),
+        socket_keepalive=True,
+        socket_keepalive_options=_KEEPALIVE,
+        socket_read_size=_READ_SIZE,
+        health_check_interval=0,  # a lost connection is noticed when it is used, and the call sent on a new one
+        retry=Retry(NoBackoff(), 0),
+        retry_on_error=[],
+    )
+
+
+class Connection:
+    """A connection, opened when it is needed and anew after an error. It is used by one thread at a time."""
+
+    def __init__(self, address: Address, offset_s: Callable[[], float], answer_within_s: float | None = None) -> None:
+        self._address = address
+        self._offset_s = offset_s
+        self._pool = _pool(address.url, (answer_within_s or address.answer_within_s) + address.wait_s)
+        self._key = f"{{{address.prefix}}}:".encode()
+        self._wire: Any = None
+
+    def run(self, call: Call[Answer]) -> Answer:
+        """Send one call, and answer or raise."""
+        (answer,) = self.run_all([call])
+        if isinstance(answer, StoreError):
+            raise answer
+        return cast("Answer", answer)
+
+    def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        """Send calls in one go. Each has its answer, or the StoreError that is to be raised, in the same place."""
+        try:
+            try:
+                replies = self._send(calls)
+            except LOST:
+                replies = self._send(calls)  # every call is safe to send twice: once more, on a new connection
+            again = [place for place, reply in enumerate(replies) if _is_undone(reply)]
+            if again:
+                for place, reply in zip(again, self._send_undone([calls[place] for place in again]), strict=True):
+                    replies[place] = reply
+        except (RedisError, OSError) as error:
+            raise translated(error, self._address.location) from error
+        return [self._answer(call, reply) for call, reply in zip(calls, replies, strict=True)]
+
+    def command(self, *words: str | bytes | int) -> Any:
+        """The answer to a command that is no script."""
+        try:
+            try:
+                return self._command(words)
+            except LOST:
+                return self._command(words)
+        except (RedisError, OSError) as error:
+            raise translated(error, self._address.location) from error
+
+    def close(self) -> None:
+        """Give the connection back; the next call opens another."""
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            with suppress(RedisError, OSError):
+                wire.disconnect()
+
+    # ---------------------------------------------------------------- inside
+
+    def _connected(self) -> Any:
+        if self._wire is None:
+            wire: Any = self._pool.make_connection()
+            wire.connect()
+            self._wire = wire
+        return self._wire
+
+    def _command(self, words: tuple[str | bytes | int, ...]) -> Any:
+        try:
+            wire = self._connected()
+            wire.send_command(*words, check_health=False)
+            return wire.read_response()
+        except ResponseError:
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def _send(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        """The reply to each, or the error that the server answered with."""
+        try:
+            wire = self._connected()
+            wire.send_packed_command([self._packed(call) for call in calls], check_health=False)
+            return [self._read(wire, call) for call in calls]
+        except BaseException:  # what is still to come on this connection is nobody's answer
+            self.close()
+            raise
+
+    def _packed(self, call: Call[Any]) -> bytes:
+        times = _pack_times(self._offset_s(), self._address.key_window_s)
+        packed = _pack((b"EVALSHA", call.script.sha, b"1", self._key, call.words, times, *call.texts))
+        if self._is_awaited(call):
+            packed += _pack((b"WAIT", self._address.wait_replicas, int(self._address.wait_s * 1000)))
+        return packed
+
+    def _read(self, wire: Any, call: Call[Any]) -> Any:
+        try:
+            reply = wire.read_response()
+        except ResponseError as error:
+            reply = error
+        if self._is_awaited(call):
+            replicas = wire.read_response()
+            if replicas < self._address.wait_replicas and not isinstance(reply, ResponseError):
+                return self._not_replicated(replicas)
+        return reply
+
+    def _is_awaited(self, call: Call[Any]) -> bool:
+        return call.script.is_write and self._address.wait_replicas > 0
+
+    def _not_replicated(self, replicas: int) -> StoreAway:
+        address = self._address
+        return StoreAway(
+            f"{address.location}: {replicas} of {address.wait_replicas} replicas have it after {address.wait_s:g} s; "
+            "it is written, and may be lost in a failover: send it again"
+        )
+
+    def _send_undone(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        """Nothing was done, as the server did not know the scripts or was a replica: load them, and send once more."""
+        self.close()  # the address may lead to another server by now
+        for script in {call.script.name: call.script for call in calls}.values():
+            self._command(("SCRIPT", "LOAD", script.text))
+        return self._send(calls)
+
+    def _answer(self, call: Call[Any], reply: Any) -> Any:
+        if isinstance(reply, ResponseError):
+            told = translated(reply, self._address.location)
+            told.__cause__ = reply
+            return told
+        return reply if isinstance(reply, StoreError) else call(reply)
+
+
+def _is_undone(reply: Any) -> bool:
+    return isinstance(reply, NoScriptError) or (isinstance(reply, ResponseError) and is_for_another(reply))

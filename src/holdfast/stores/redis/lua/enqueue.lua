@@ -1,0 +1,144 @@
+-- Remembers new jobs: all or none, each id once, each idempotency key once.
+-- args[1]: how many lanes; their names are the first texts. args[2]: jobs as {id, lane, rank, delay_s, has key}, whose
+-- own texts follow in order: the size of the facts, the facts, the payload.
+-- Answers nothing when all were new; else for each a sign (n new, o old, c conflict), an id and a state.
+
+local jobs = args[2]
+local facts_at = 2 + args[1]
+
+-- Who holds an idempotency key: id, payload, state; nil when nobody does.
+local function holder_of(scope)
+  local id = redis.call('HGET', P .. 'key', scope)
+  local text = id and redis.call('HGET', P .. 'state', id)
+  if not text then
+    return nil
+  end
+  local job = read(text)
+  if job[STATE] >= COMPLETED and job[CHANGED] + window <= now then
+    return nil
+  end
+  local _, payload = parts_of(redis.call('HGET', P .. 'job', id))
+  return { id, payload, job[STATE] }
+end
+
+local function lane_of(name)
+  local number = redis.call('HGET', P .. 'lane', name)
+  if not number then
+    number = redis.call('HINCRBY', P .. 'meta', 'lane', 1)
+    redis.call('HSET', P .. 'lane', name, number)
+    redis.call('HSET', P .. 'lane_name', number, name)
+  end
+  return tonumber(number)
+end
+
+-- The state of a new job is the same front for all, this middle, and a tail without texts; its place in line is the
+-- middle's rank, due time and seq, and its id.
+local function middle_of(job, lane, seq)
+  return struct.pack(MIDDLE, job[5] and 1 or 0, 0, 0, 0, lane, job[3], now + job[4], seq, now)
+end
+
+local function place_in(middle, id)
+  return string.sub(middle, 9, 32) .. id
+end
+
+local front = struct.pack(FRONT, QUEUED, 0, 0, 0, 0, 0, now, 0, -1, -1, 0, 0, 0)
+local tail = '\0\0\0\0'
+
+-- ---------------------------------------------------------------- one job without a key: the same with the fewest steps
+
+if #jobs == 1 and not jobs[1][5] then
+  local job = jobs[1]
+  local id = job[1]
+  local known = redis.call('HGET', P .. 'state', id)
+  if known then
+    return { 'o', id, string.byte(known, 1) }
+  end
+  local seq = redis.call('HINCRBY', P .. 'meta', 'seq', 1)
+  local lane = lane_of(ARGV[3])
+  local middle = middle_of(job, lane, seq)
+  redis.call('HSET', P .. 'job', id, ARGV[4])
+  redis.call('HSET', P .. 'state', id, front .. middle .. tail)
+  redis.call('ZADD', P .. 'all', seq, id)
+  if job[4] > 0 then
+    redis.call('ZADD', P .. 'delayed', now + job[4], place_in(middle, id))
+  else
+    redis.call('ZADD', P .. 'ready:' .. lane, 0, place_in(middle, id))
+    redis.call('ZADD', P .. 'ready', lane, lane)
+  end
+  redis.call('HINCRBY', P .. 'tally', lane * 8 + QUEUED, 1)
+  tell()
+  return {}
+end
+
+-- ---------------------------------------------------------------- look
+
+local ids = {}
+for i = 1, #jobs do
+  ids[i] = jobs[i][1]
+end
+local known = read_many('state', ids)
+local seen, holders, scopes = {}, {}, {}
+local answers, added = {}, {}
+local is_conflict = false
+
+for i = 1, #jobs do
+  local id = ids[i]
+  local sign, holder, state = 'n', id, QUEUED
+  if known[i] then
+    sign, state = 'o', read(known[i])[STATE]
+  elseif seen[id] then
+    sign = 'o'
+  elseif jobs[i][5] then
+    local facts, payload = parts_of(ARGV[facts_at + i])
+    local scope = scope_of(facts)
+    local held = holders[scope] or holder_of(scope)
+    if held then
+      holder, state = held[1], held[3]
+      sign = held[2] == payload and 'o' or 'c'
+      is_conflict = is_conflict or sign == 'c'
+    else
+      holders[scope] = { id, payload, QUEUED }
+      scopes[#scopes + 1] = scope
+      scopes[#scopes + 1] = id
+    end
+  end
+  if sign == 'n' then
+    seen[id] = true
+    added[#added + 1] = i
+  end
+  answers[#answers + 1] = sign
+  answers[#answers + 1] = holder
+  answers[#answers + 1] = state
+end
+if is_conflict or #added == 0 then
+  return answers
+end
+
+-- ---------------------------------------------------------------- write
+
+local seq = redis.call('HINCRBY', P .. 'meta', 'seq', #added) - #added
+local numbers = {}
+for i = 1, args[1] do
+  numbers[i] = lane_of(ARGV[2 + i])
+end
+local texts, ages = {}, {}
+for n = 1, #added do
+  local job = jobs[added[n]]
+  local id, lane = job[1], numbers[job[2]]
+  seq = seq + 1
+  local middle = middle_of(job, lane, seq)
+  keep_state(id, front .. middle .. tail)
+  line_up(lane, place_in(middle, id), job[4] > 0 and now + job[4])
+  tally(lane, QUEUED, 1)
+  texts[2 * n - 1], texts[2 * n] = id, ARGV[facts_at + added[n]]
+  ages[2 * n - 1], ages[2 * n] = seq, id
+end
+write_many('HSET', 'job', texts)
+write_many('ZADD', 'all', ages)
+write_many('HSET', 'key', scopes)
+is_news = true
+flush()
+if #added == #jobs then
+  return {}
+end
+return answers

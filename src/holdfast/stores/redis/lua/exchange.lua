@@ -1,0 +1,21 @@
+-- The hot call: settle, change values, count and claim, in this order.
+-- args: 1 settlements, 2 changes, 3 counts, 4 the wish or nil, 5 the newest version that was seen, 6 the name of the call.
+
+go_on_when_full()
+local settled = #args[1] > 0 and settle(args[1]) or ''
+local changed = #args[2] > 0 and change_values(args[2]) or ''
+if #args[3] > 0 then
+  add_counts(args[3], args[6])
+end
+flush()
+local ids, texts, next_due_s = {}, {}, nil
+if args[4] then
+  ids, texts, next_due_s = claim(args[4])
+  flush()
+end
+local facts, more
+ids, facts, texts, more = deliveries_of(ids, texts)
+return {
+  string.format('%.17g', now), settled, changed, next_due_s and string.format('%.17g', next_due_s) or '',
+  ids, facts, texts, more, values_above(args[5]),
+}

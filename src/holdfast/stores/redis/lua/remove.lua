@@ -1,0 +1,20 @@
+-- Removes jobs that have ended, with all that belongs to them.
+
+local function remove(id, job)
+  if job[KEYED] == 1 then
+    local scope = scope_of((parts_of(redis.call('HGET', P .. 'job', id))))
+    if redis.call('HGET', P .. 'key', scope) == id then -- the key of a job long ended may be another's by now
+      redis.call('HDEL', P .. 'key', scope)
+    end
+  end
+  if job[MORE] == 1 then
+    redis.call('DEL', P .. 'more:' .. id, P .. 'attempts:' .. id)
+  end
+  redis.call('HDEL', P .. 'job', id)
+  redis.call('HDEL', P .. 'state', id)
+  redis.call('ZREM', P .. 'all', id)
+  if GIVEN_UP[job[STATE]] then
+    redis.call('ZREM', P .. GIVEN_UP[job[STATE]], id)
+  end
+  tally(job[LANE], job[STATE], -1)
+end

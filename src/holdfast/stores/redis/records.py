@@ -1,0 +1,120 @@
+"""Reads whole jobs for people, with or without their attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import Struct, msgpack, structs
+
+from holdfast.ports import Query
+from holdfast.stores.redis.call import Call
+from holdfast.stores.redis.scripts import FIND, GET
+from holdfast.stores.redis.state import STATES, Head, Texts, read_head, worker_and_result
+from holdfast.types import Attempt, Change, FailureType, JobRecord, JobState, Severity
+
+AT_ONCE: Final = 250
+_INDEXES: Final = {JobState.FAILED: "failed", JobState.DEAD_LETTER: "dead_letter", JobState.CANCELLED: "cancelled"}
+
+
+class _Failure(Struct, array_like=True):
+    type: FailureType
+    severity: Severity | None
+    error_name: str
+    message: str
+    fingerprint: str
+    at: float
+
+
+class Found(Struct):
+    """What one look at an index has brought."""
+
+    records: list[JobRecord]
+    seqs: list[str]
+    """Of each of them."""
+    after: str
+    """Where it stopped; empty at the end."""
+
+
+_decode_failure = msgpack.Decoder(_Failure).decode
+_decode_attempt = msgpack.Decoder(Attempt).decode
+
+
+def get_call(ids: Sequence[str], texts: Texts) -> Call[dict[str, JobRecord]]:
+    """The whole records of those that are there, by id, with every attempt."""
+
+    def read(reply: list[Any]) -> dict[str, JobRecord]:
+        records = [_with_attempts(_to_record(row, texts), list(map(_decode_attempt, row[4]))) for row in reply]
+        return {record.id: record for record in records}
+
+    return Call(GET, (ids,), read)
+
+
+def look_call(query: Query, before: str, most: int, texts: Texts) -> Call[Found]:
+    """Look at so many jobs, newest first; those of other states, queues and tasks are left out."""
+    index = _INDEXES.get(query.states[0], "all") if len(query.states) == 1 else "all"
+    wanted = [state in query.states for state in STATES] if query.states else None
+
+    def read(reply: list[Any]) -> Found:
+        rows, seqs, after = reply
+        records = [_to_record(row, texts) for row in rows]
+        return Found(records, [_plain(seq) for seq in seqs], _plain(after) if after else "")
+
+    return Call(FIND, (index, before, most, wanted, query.queue, query.task), read)
+
+
+def _plain(seq: bytes) -> str:
+    return str(int(float(seq)))
+
+
+def _to_record(row: Sequence[Any], texts: Texts) -> JobRecord:
+    id, text, state, more, _ = row  # noqa: A001
+    before, facts = texts.unpack(text)
+    payload = text[len(before) :]
+    head = Head(*read_head(state))
+    worker, result = worker_and_result(state)
+    reason, failed, first_failed_at, edited, progress, replays = more or (None,) * 6
+    failure = None if failed is None else _decode_failure(failed)
+    state_now = STATES[head.state]
+    return JobRecord(
+        id=id.decode(),
+        task=facts.task,
+        payload=payload if edited is None else edited,
+        state=state_now,
+        queue=facts.queue,
+        priority=facts.priority,
+        tenant=facts.tenant,
+        user=facts.user,
+        project=facts.project,
+        idempotency_key=facts.key,
+        created_at=head.created_at,
+        due_at=head.due_at,
+        started_at=None if head.started_at < 0 else head.started_at,
+        ended_at=head.changed_at if state_now.is_terminal else None,
+        attempt=head.attempt,
+        reason="" if reason is None else reason.decode(),
+        result=result if head.has_result else None,
+        progress=None if progress is None else float(progress),
+        failure_type=failure.type if failure else None,
+        severity=failure.severity if failure else None,
+        error_name=failure.error_name if failure else "",
+        message=failure.message if failure else "",
+        fingerprint=failure.fingerprint if failure else "",
+        first_failed_at=None if first_failed_at is None else float(first_failed_at),
+        last_failed_at=failure.at if failure else None,
+        original_payload=None if edited is None else payload,
+        replays=int(replays or 0),
+        worker=worker,
+        trace=facts.trace,
+    )
+
+
+def _with_attempts(record: JobRecord, attempts: list[Attempt]) -> JobRecord:
+    """A completed attempt is not in the history: the record says all about it."""
+    ended_at = record.ended_at
+    is_told = any(one.outcome is Change.COMPLETE and one.number == record.attempt for one in attempts)
+    if record.state is JobState.COMPLETED and ended_at is not None and not is_told:
+        started_at = ended_at if record.started_at is None else record.started_at
+        last = Attempt(number=record.attempt, started_at=started_at, ended_at=ended_at, worker=record.worker)
+        attempts = [*attempts, last]
+    return structs.replace(record, attempts=tuple(attempts)) if attempts else record

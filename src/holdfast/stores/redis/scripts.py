@@ -1,0 +1,40 @@
+"""Reads the Lua scripts out of the files beside this module; some are put together of several."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+FOLDER: Final = Path(__file__).parent / "lua"
+
+
+class Script(Struct, frozen=True):
+    """A script, and the name by which the server knows it once it has seen it."""
+
+    name: str
+    text: bytes
+    sha: bytes
+    is_write: bool
+    """Whether replicas are to have what it did, where that is waited for."""
+
+
+def _script(*files: str, is_write: bool = True) -> Script:
+    """The last file, which says what to do, after those with the functions that it needs."""
+    text = b"\n".join((FOLDER / f"{file}.lua").read_bytes() for file in files)
+    return Script(files[-1], text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode(), is_write)
+
+
+OPEN: Final = _script("jobs", "open", is_write=False)
+ENQUEUE: Final = _script("jobs", "keys", "enqueue")
+EXCHANGE: Final = _script("jobs", "claims", "settle", "values", "claim", "exchange")
+BEAT: Final = _script("jobs", "claims", "beat", is_write=False)
+RECLAIM: Final = _script("jobs", "claims", "reclaim")
+NOTE: Final = _script("jobs", "note")
+CHANGE: Final = _script("jobs", "keys", "claims", "remove", "change")
+PRUNE: Final = _script("jobs", "keys", "remove", "prune")
+GET: Final = _script("jobs", "records", "get", is_write=False)
+FIND: Final = _script("jobs", "records", "find", is_write=False)
+STATS: Final = _script("jobs", "stats", is_write=False)

@@ -1,0 +1,519 @@
+"""The store goes away under a worker, for a moment or for longer than a lease, and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from holdfast.app import App, Job
+from holdfast.clock import SystemClock, new_token
+from holdfast.errors import StoreAway, StoreError
+from holdfast.ports import Exchange, Settlement, WorkerRecord
+from holdfast.runtime.context import JobContext
+from holdfast.runtime.runner import Room
+from holdfast.runtime.worker import Exit, Worker, WorkerSettings
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import ManualClock
+from holdfast.testing.faulty import VERBS, FaultyStore
+from holdfast.types import Change, JobRecord, JobState
+
+LEASE_S = 12.0
+SETTINGS = WorkerSettings(lease_s=LEASE_S, grace_s=30.0)
+STEP_S = 0.1
+
+
+class StepClock(ManualClock):
+    """Knows until when the heart waits, so that time passes no quicker than it can follow."""
+
+    def __init__(self) -> None:
+        super().__init__(auto=False)
+        self.waits_until = float("-inf")
+
+    def wait(self, event: threading.Event, seconds: float | None) -> bool:
+        end = self.waits_until = self.monotonic() + (seconds or 0.0)
+        while not event.wait(0.0005):
+            if self.monotonic() >= end:
+                self.waits_until = float("-inf")
+                return event.is_set()
+        self.waits_until = float("inf")
+        return True
+
+
+class Scene:
+    """An app whose store goes away, on a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.clock = StepClock()
+        self.store = FaultyStore(MemoryStore(self.clock), self.clock)
+        self.app = App("memory://", clock=self.clock)
+        self.app._store = self.store
+
+    async def let_pass(self, seconds: float) -> None:
+        """Let time pass in small steps, each with all that comes of it."""
+        end = self.clock.monotonic() + seconds
+        while self.clock.monotonic() < end - 1e-9:
+            self.clock.advance(min(STEP_S, end - self.clock.monotonic()))
+            await self.settle_down()
+
+    async def settle_down(self) -> None:
+        for _ in range(8):
+            await SystemClock().asleep(0)
+        async with asyncio.timeout(5):
+            while not (self._heart_waits() or self.store.waiting["heartbeat"]):
+                await SystemClock().asleep(0.0005)
+        for _ in range(8):
+            await SystemClock().asleep(0)
+
+    async def mend(self) -> None:
+        """The store is there again, and what hung has had its error."""
+        self.store.mend()
+        await until(lambda: not self.store.waiting["heartbeat"])
+
+    def _heart_waits(self) -> bool:
+        if not any(one.name == "holdfast-heart" for one in threading.enumerate()):
+            return True
+        return self.clock.waits_until > self.clock.monotonic()
+
+    async def record(self, job: Job[Any]) -> JobRecord:
+        (record,) = await self.store.inner.get([job.id])
+        assert record is not None
+        return record
+
+    @asynccontextmanager
+    async def worker(self, settings: WorkerSettings = SETTINGS) -> AsyncIterator[tuple[Worker, asyncio.Task[Exit]]]:
+        """A worker that runs while the block does; in the end the store is there and the worker is stopped."""
+        worker = self.app.worker(settings)
+        running = asyncio.create_task(worker.run())
+        await self.settle_down()
+        try:
+            yield worker, running
+        finally:
+            await self.mend()
+            worker.stop()
+            async with asyncio.timeout(10):
+                while not running.done():
+                    await self.let_pass(STEP_S)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.message for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not is_so():
+            await SystemClock().asleep(0.001)
+
+
+# ---------------------------------------------------------------- shorter than a lease
+
+
+@pytest.mark.parametrize("fault", ["away", "lost", "hang"])
+async def test_through_a_short_outage_work_goes_on_and_is_settled_after_it(
+    scene: Scene, caplog: pytest.LogCaptureFixture, fault: Any
+) -> None:
+    go, ran = asyncio.Event(), list[int]()
+
+    @scene.app.task(breaker=None)
+    async def work(n: int) -> int:
+        ran.append(n)
+        await go.wait()
+        return n
+
+    jobs = await scene.app.aenqueue_many([work.bind(n) for n in range(3)])
+    async with scene.worker() as (worker, running):
+        await scene.let_pass(1.0)
+        assert worker.runner.begun == 3
+        scene.store.fail(fault=fault)
+        await scene.let_pass(1.0)
+        go.set()  # they end while nobody can be told
+        await scene.let_pass(4.0)
+        assert not running.done()
+        await scene.mend()
+        await scene.let_pass(6.0)
+        records = [await scene.record(job) for job in jobs]
+    assert [(one.state, one.result, one.attempt) for one in records] == [
+        (JobState.COMPLETED, b"%d" % n, 1) for n in range(3)
+    ]
+    assert sorted(ran) == [0, 1, 2]
+    assert running.result() is Exit.DRAINED
+    if fault != "hang":
+        said = told(caplog)
+        assert len(said) == 2, said
+        assert said[0].startswith("the store does not answer as it should")
+        assert said[1].startswith("the store answers again, after ")
+
+
+async def test_tries_are_few_and_spread_however_long_it_takes(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    @scene.app.task(breaker=None)
+    async def work() -> None: ...
+
+    async with scene.worker(WorkerSettings(lease_s=600.0)) as (_, running):
+        await scene.let_pass(1.0)
+        scene.store.calls.clear()
+        scene.store.fail()
+        await scene.let_pass(60.0)
+        assert not running.done()
+        assert 60 / 5 <= scene.store.calls["exchange"] <= 60  # at most 5 s between tries, and 2.5 s in the middle
+        assert scene.store.calls["reclaim"] <= 60
+        await scene.mend()
+        await scene.let_pass(10.0)
+    assert len(told(caplog)) == 2
+
+
+async def test_a_finished_step_is_remembered_after_the_outage_and_not_run_again(scene: Scene) -> None:
+    ran, begun, go = list[str](), asyncio.Event(), asyncio.Event()
+
+    @scene.app.task(breaker=None)
+    async def work(job: JobContext) -> str:
+        begun.set()
+        await go.wait()
+
+        async def charge() -> str:
+            ran.append("charged")
+            return "ok"
+
+        return await job.astep("charge", charge)
+
+    job = await work.aenqueue()
+    async with scene.worker():
+        await scene.let_pass(1.0)
+        assert begun.is_set()
+        scene.store.fail()
+        go.set()
+        await scene.let_pass(4.0)
+        await scene.mend()
+        await scene.let_pass(6.0)
+        record = await scene.record(job)
+    assert (record.state, record.attempt, ran) == (JobState.COMPLETED, 1, ["charged"])
+
+
+# ---------------------------------------------------------------- longer than a lease
+
+
+async def two_jobs(scene: Scene) -> tuple[Job[Any], Job[Any], asyncio.Event, list[str]]:
+    """A job that ends when it is told to, and one that never ends; what becomes of that is seen."""
+    go, seen = asyncio.Event(), list[str]()
+
+    @scene.app.task(name="quick", breaker=None)
+    async def quick() -> str:
+        await go.wait()
+        return "done"
+
+    @scene.app.task(name="endless", breaker=None)
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.append("stopped")
+            raise
+
+    first, second = await scene.app.aenqueue_many([quick.bind(), endless.bind()])
+    return first, second, go, seen
+
+
+async def test_work_is_stopped_when_its_lease_is_over_and_not_before(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, go, seen = await two_jobs(scene)
+    async with scene.worker() as (_, running):
+        await scene.let_pass(3.0)
+        scene.store.fail()
+        await scene.let_pass(2.0)
+        go.set()
+        await scene.let_pass(LEASE_S - 2.4 - 1.2 - 2.0 - 0.2)  # the last beat was at most 2.4 s before the outage
+        assert seen == []
+        await scene.let_pass(2.4 + 0.4)
+        assert seen == ["stopped"]  # within the lease, which is over 1.2 s later
+        await scene.let_pass(50.0)
+        assert not running.done()  # it has something to say, and nobody else could be told either
+        await scene.mend()
+        await scene.let_pass(6.0)
+        assert running.done()
+        records = [await scene.record(job) for job in (first, second)]
+    assert running.result() is Exit.REPLACE
+    assert [one.state for one in records] == [JobState.COMPLETED, JobState.RUNNING]
+    said = told(caplog)
+    assert len(said) == 3, said
+    assert "stops its work: its lease could not be renewed: no connection" in said[1]
+    # Its next life, with another id, takes back what it held.
+    async with scene.worker() as (_, running):
+        await scene.let_pass(LEASE_S)
+        workers = (await scene.store.stats()).workers
+        assert (await scene.record(second)).worker == workers[0].id
+        scene.app.specs.clear()
+
+
+async def test_what_was_finished_but_taken_over_meanwhile_is_refused_without_harm(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, go, _ = await two_jobs(scene)
+    async with scene.worker() as (_, running):
+        await scene.let_pass(3.0)
+        scene.store.fail()
+        go.set()
+        await scene.let_pass(60.0)
+        other = scene.store.inner  # the store was away for this one only
+        await other.heartbeat(WorkerRecord(id="other", lease_s=1000.0))
+        orphans = await other.reclaim("other", new_token(), 10)
+        assert {one.id for one in orphans} == {first.id, second.id}
+        settlements = [
+            Settlement(id=one.id, token=one.token, change=Change.COMPLETE, result=b'"other"') for one in orphans
+        ]
+        await other.exchange(Exchange(settlements=settlements))
+        await scene.mend()
+        await scene.let_pass(6.0)
+        assert running.done()
+    records = [await scene.record(job) for job in (first, second)]
+    assert {(one.state, one.result) for one in records} == {(JobState.COMPLETED, b'"other"')}
+    assert any("came too late" in line for line in told(caplog))
+
+
+async def test_an_answer_that_never_comes_does_not_keep_a_lost_worker(scene: Scene) -> None:
+    _, _, _, seen = await two_jobs(scene)
+    async with scene.worker() as (_, running):
+        await scene.let_pass(3.0)
+        scene.store.fail(fault="hang")
+        await scene.let_pass(LEASE_S)
+        await until(lambda: seen == ["stopped"])
+        await until(running.done)
+        assert running.result() is Exit.REPLACE
+
+
+async def test_while_a_thread_runs_a_lost_job_the_process_does_not_wait_for_the_store(scene: Scene) -> None:
+    begun, go, end = threading.Event(), threading.Event(), asyncio.Event()
+
+    @scene.app.task(name="quick", breaker=None)
+    async def quick() -> None:
+        await end.wait()
+
+    @scene.app.task(name="slow", breaker=None)
+    def slow() -> None:
+        begun.set()
+        go.wait(20)
+
+    await scene.app.aenqueue_many([quick.bind(), slow.bind()])
+    async with scene.worker() as (worker, running):
+        await until(begun.is_set)
+        await scene.let_pass(1.0)
+        scene.store.fail()
+        end.set()
+        await scene.let_pass(1.0)
+        assert len(worker.runner.settlements) == 1
+        await scene.let_pass(LEASE_S)
+        await until(running.done)  # the process is replaced, and with it the thread
+        assert running.result() is Exit.REPLACE
+        go.set()
+
+
+# ---------------------------------------------------------------- stopping in an outage
+
+
+async def test_a_stop_in_an_outage_waits_for_the_store_within_the_grace_time(scene: Scene) -> None:
+    go = asyncio.Event()
+
+    @scene.app.task(breaker=None)
+    async def work() -> None:
+        await go.wait()
+
+    job = await work.aenqueue()
+    async with scene.worker() as (worker, running):
+        await scene.let_pass(1.0)
+        scene.store.fail("exchange", "reclaim", "wait")
+        go.set()
+        await scene.let_pass(1.0)
+        worker.stop()
+        await scene.let_pass(20.0)
+        assert not running.done()
+        await scene.mend()
+        await scene.let_pass(6.0)
+        assert running.done()
+    assert running.result() is Exit.DRAINED
+    assert (await scene.record(job)).state is JobState.COMPLETED
+
+
+@pytest.mark.parametrize("fault", ["away", "hang"])
+async def test_a_stop_in_an_outage_ends_with_the_grace_time(
+    scene: Scene, caplog: pytest.LogCaptureFixture, fault: Any
+) -> None:
+    go = asyncio.Event()
+
+    @scene.app.task(breaker=None)
+    async def work() -> None:
+        await go.wait()
+
+    await work.aenqueue()
+    async with scene.worker(WorkerSettings(lease_s=600.0, grace_s=10.0)) as (worker, running):
+        await scene.let_pass(1.0)
+        scene.store.fail(fault=fault)
+        go.set()
+        worker.stop()
+        await scene.let_pass(18.0)
+        await until(running.done)
+        assert running.result() is Exit.RELEASED
+    assert any("1 settlements could not be sent" in line for line in told(caplog))
+
+
+async def test_a_thread_that_runs_a_lost_job_ends_the_grace_time(scene: Scene) -> None:
+    begun, go, end = threading.Event(), threading.Event(), asyncio.Event()
+
+    @scene.app.task(name="quick", breaker=None)
+    async def quick() -> None:
+        await end.wait()
+
+    @scene.app.task(name="slow", breaker=None)
+    def slow() -> None:
+        begun.set()
+        go.wait(20)
+
+    await scene.app.aenqueue_many([quick.bind(), slow.bind()])
+    async with scene.worker(WorkerSettings(lease_s=LEASE_S, grace_s=600.0)) as (worker, running):
+        await until(begun.is_set)
+        await scene.let_pass(1.0)
+        scene.store.fail()
+        end.set()
+        await scene.let_pass(1.0)
+        worker.stop()
+        await scene.let_pass(LEASE_S + 10.0)
+        await until(running.done)
+        assert running.result() is Exit.REPLACE
+        go.set()
+
+
+async def test_the_last_words_of_a_lost_worker_claim_nothing(scene: Scene) -> None:
+    end = asyncio.Event()
+
+    @scene.app.task(breaker=None)
+    async def work(n: int) -> None:
+        await end.wait()
+
+    first = await work.aenqueue(1)
+    async with scene.worker() as (_, running):
+        await scene.let_pass(1.0)
+        scene.store.fail(*[verb for verb in VERBS if verb != "enqueue"], fault="hang")
+        second = await work.aenqueue(2)  # the worker asks for it, and has no answer
+        end.set()
+        await scene.let_pass(LEASE_S)
+        await scene.mend()
+        await scene.let_pass(6.0)
+        await until(running.done)
+    assert running.result() is Exit.REPLACE
+    assert (await scene.record(first)).state is JobState.COMPLETED
+    assert (await scene.record(second)).state is JobState.QUEUED
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_a_worker_that_is_cancelled_ends_as_cancelled(scene: Scene, is_lost: bool) -> None:
+    async with scene.worker() as (worker, running):
+        await scene.let_pass(1.0)
+        if is_lost:
+            worker._lose("in a test")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+
+# ---------------------------------------------------------------- starting in an outage
+
+
+async def test_a_worker_waits_at_its_start_for_a_store_that_is_away(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    @scene.app.task(breaker=None)
+    async def work() -> None: ...
+
+    job = await work.aenqueue()
+    scene.store.fail()
+    async with scene.worker() as (_, running):
+        await scene.let_pass(60.0)
+        assert not running.done()
+        assert scene.store.calls["exchange"] <= 60
+        await scene.mend()
+        await scene.let_pass(6.0)
+        assert (await scene.record(job)).state is JobState.COMPLETED
+    assert running.result() is Exit.DRAINED
+    assert len(told(caplog)) == 2
+
+
+async def test_a_store_that_goes_away_between_the_first_two_calls_is_waited_for_too(scene: Scene) -> None:
+    scene.store.fail("heartbeat")
+    async with scene.worker() as (_, running):
+        await scene.let_pass(10.0)
+        await scene.mend()
+        await scene.let_pass(6.0)
+        assert len((await scene.store.stats()).workers) == 1
+    assert running.result() is Exit.DRAINED
+
+
+async def test_a_worker_that_waits_for_its_store_can_be_stopped(scene: Scene) -> None:
+    scene.store.fail()
+    async with scene.worker() as (worker, running):
+        await scene.let_pass(10.0)
+        worker.stop()
+        await until(running.done)
+    assert running.result() is Exit.DRAINED
+
+
+async def test_a_store_that_is_there_and_wrong_is_not_waited_for(scene: Scene) -> None:
+    scene.store.fail(error=StoreError("made by a newer Holdfast"))
+    with pytest.raises(StoreError, match="newer"):
+        await scene.app.worker(SETTINGS).run()
+
+
+async def test_running_until_idle_waits_for_no_store(scene: Scene) -> None:
+    scene.store.fail("exchange")
+    with pytest.raises(StoreAway):
+        await scene.app.worker().run_until_idle(skip=True)
+
+
+# ---------------------------------------------------------------- news
+
+
+async def test_a_store_that_cannot_tell_of_news_is_looked_at_now_and_then(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran = list[int]()
+
+    @scene.app.task(breaker=None)
+    async def work() -> None:
+        ran.append(1)
+
+    async with scene.worker():
+        await scene.let_pass(1.0)
+        scene.store.fail("wait", error=StoreError("no listener"))
+        await scene.let_pass(2.0)  # the wait under way ends first
+        scene.store.calls.clear()
+        await scene.let_pass(30.0)
+        assert scene.store.calls["wait"] <= 30
+        assert scene.store.calls["exchange"] <= 40
+        await work.aenqueue()
+        await scene.let_pass(5.1)
+        assert ran == [1]
+    assert [line for line in told(caplog) if "cannot tell of news" in line] == told(caplog)
+    assert len(told(caplog)) == 1
+
+
+async def test_a_store_that_answers_late_is_slow_and_nothing_else(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    @scene.app.task(breaker=None)
+    async def work() -> None: ...
+
+    jobs = await scene.app.aenqueue_many([work.bind() for _ in range(3)])
+    scene.store.fail("exchange", "reclaim", "note", "wait", fault="late", late_s=2.0)
+    async with scene.worker(WorkerSettings(lease_s=LEASE_S, room=Room(concurrency=1))) as (_, running):
+        await scene.let_pass(40.0)
+        assert {(await scene.record(job)).state for job in jobs} == {JobState.COMPLETED}
+        assert not running.done()
+    assert told(caplog) == []

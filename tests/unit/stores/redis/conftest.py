@@ -1,0 +1,97 @@
+"""A Redis store for each test, and the check of its books."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+import redis
+
+from holdfast.stores.redis import RedisStore
+from holdfast.stores.redis.state import STATES, Head, read_head
+from holdfast.types import JobState
+from tests.servers import RedisServer
+
+CheckBooks = Callable[[], None]
+READY = {JobState.QUEUED, JobState.RETRYING, JobState.WAITING}
+GIVEN_UP = (JobState.FAILED, JobState.DEAD_LETTER, JobState.CANCELLED)
+
+
+@pytest.fixture
+def prefix(redis_server: RedisServer) -> str:
+    return redis_server.fresh_prefix()
+
+
+@pytest.fixture
+async def store(redis_server: RedisServer, prefix: str) -> AsyncIterator[RedisStore]:
+    store = RedisStore(redis_server.dsn(), prefix=prefix)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
+    with redis_server.client() as client:
+        yield client
+        client.flushall()
+
+
+@pytest.fixture
+def check_books(client: redis.Redis, prefix: str) -> CheckBooks:
+    """Says whether what is written beside the jobs is what the jobs say."""
+
+    def check() -> None:
+        check_books_of(client, prefix)
+
+    return check
+
+
+def check_books_of(client: Any, prefix: str) -> None:
+    start = f"{{{prefix}}}:"
+    texts: dict[bytes, bytes] = client.hgetall(f"{start}state")
+    jobs = {one: Head(*read_head(text)) for one, text in texts.items()}
+    states = {one: STATES[job.state] for one, job in jobs.items()}
+    assert set(client.hkeys(f"{start}job")) == set(jobs)
+    assert scores(client, f"{start}all") == {one: job.seq for one, job in jobs.items()}
+    for state in GIVEN_UP:
+        found = scores(client, f"{start}{state.value}")
+        assert found == {one: job.seq for one, job in jobs.items() if states[one] is state}
+
+    tallies = {int(kind): int(n) for kind, n in client.hgetall(f"{start}tally").items() if int(n)}
+    assert tallies == Counter(job.lane * 8 + job.state for job in jobs.values())
+    check_lines(client, start, jobs, states)
+
+    held = Counter(
+        {key.rpartition(b":")[2]: int(client.hget(key, "held")) for key in client.scan_iter(f"{start}claim:*")}
+    )
+    assert +held == Counter(token_of(texts[one]) for one, state in states.items() if state is JobState.RUNNING)
+
+    kept = {one for packed in client.zrange(f"{start}kept", 0, -1) for one in msgspec.msgpack.decode(packed)}
+    assert {one.decode() for one, job in jobs.items() if job.keep_until >= 0} <= kept
+    for kind in ("more", "attempts"):
+        owners = {key.removeprefix(f"{start}{kind}:".encode()) for key in client.scan_iter(f"{start}{kind}:*")}
+        assert owners <= {one for one, job in jobs.items() if job.has_more}
+
+
+def check_lines(client: Any, start: str, jobs: dict[bytes, Head], states: dict[bytes, JobState]) -> None:
+    """Who can be claimed stands in its lane or is delayed, and nobody else does."""
+    lined_up: dict[bytes, int] = {}
+    lanes = {int(lane) for lane in client.zrange(f"{start}ready", 0, -1)}
+    assert lanes == {int(key.rpartition(b":")[2]) for key in client.scan_iter(f"{start}ready:*")}
+    for lane in lanes:
+        lined_up |= {place[24:]: lane for place in client.zrange(f"{start}ready:{lane}", 0, -1)}
+    delayed = {place[24:] for place in client.zrange(f"{start}delayed", 0, -1)}
+    assert not delayed & set(lined_up)
+    assert delayed | set(lined_up) == {one for one, state in states.items() if state in READY}
+    assert all(jobs[one].lane == lane for one, lane in lined_up.items())
+
+
+def scores(client: Any, key: str) -> dict[bytes, float]:
+    return dict(client.zrange(key, 0, -1, withscores=True))
+
+
+def token_of(text: bytes) -> bytes:
+    return text[89 : 89 + text[88]]

@@ -1,0 +1,134 @@
+"""What is written beside the jobs agrees with them, and goes with them."""
+
+from __future__ import annotations
+
+import redis
+
+from holdfast.clock import new_token
+from holdfast.ports import Count, Exchange, Note, Operation, Settlement, ValueChange, WorkerRecord
+from holdfast.stores.redis import RedisStore
+from holdfast.stores.redis.exchange import exchange_call
+from holdfast.testing.store_suite import claim, enqueue, new_job, settle
+from holdfast.testing.store_suite.steps import bury, failed_attempt
+from holdfast.types import Change
+from tests.unit.stores.redis.conftest import CheckBooks
+
+DAY_S = 86_400.0
+
+
+async def live_a_little(store: RedisStore, check_books: CheckBooks) -> list[str]:
+    """A bit of everything that can happen to jobs."""
+    ids = await enqueue(
+        store,
+        *(
+            new_job(task="ab"[n % 2], queue="xy"[n % 2], gates=(f"g{n % 3}",), priority=n % 3, idempotency_key=f"k{n}")
+            for n in range(14)
+        ),
+        *(new_job(delay_s=600.0) for _ in range(3)),
+    )
+    check_books()
+    changes = (Change.RETRY, Change.PARK, Change.RELEASE, Change.COMPLETE, Change.FAIL, Change.DISCARD)
+    deliveries = await claim(store, limit=12)
+    check_books()
+    note = Note(id=deliveries[0].id, token=deliveries[0].token, checkpoint=b"1", step=("s", b"2"), progress=0.5)
+    await store.note(note)
+    for delivery, change in zip(deliveries[:6], changes, strict=True):
+        options = {"keep_s": 10.0, "reason": "why", "delay_s": 60.0 if change is Change.PARK else 0.0}
+        await settle(store, delivery, change, attempt=failed_attempt(delivery, outcome=change), **options)
+        check_books()
+    await bury(store, deliveries[6], keep_s=10.0)
+    await store.change(Operation(change=Change.REPLAY, ids=[deliveries[6].id], payload=b"[1]", replay="r"))
+    check_books()
+    await store.change(Operation(change=Change.CANCEL, ids=[deliveries[7].id, ids[-1], ids[12]], keep_s=5.0))
+    check_books()
+    store.clock_offset_s += 100.0
+    await store.heartbeat(WorkerRecord(id="w2", lease_s=60.0))
+    orphans = await store.reclaim("w2", new_token(), 2)
+    check_books()
+    assert len(orphans) == 2
+    await settle(store, orphans[0], Change.RELEASE, is_refunded=True)
+    check_books()
+    return ids
+
+
+async def test_the_books_agree_whatever_happens(store: RedisStore, check_books: CheckBooks) -> None:
+    await live_a_little(store, check_books)
+    assert await store.prune(100) > 0
+    check_books()
+    await claim(store, worker="w2")
+    check_books()
+
+
+async def test_nothing_is_left_of_jobs_that_are_gone(
+    store: RedisStore, check_books: CheckBooks, client: redis.Redis, prefix: str
+) -> None:
+    ids = await live_a_little(store, check_books)
+    await store.exchange(Exchange(changes=[ValueChange("v", 0, b"1")], counts=[Count(5, "a", "completed", 1)]))
+    (value,) = (await store.exchange(Exchange())).values
+    await store.exchange(Exchange(changes=[ValueChange("v", value.version, None)]))
+    await store.heartbeat(WorkerRecord(id="w2", lease_s=0))
+    await store.change(Operation(change=Change.CANCEL, ids=ids))
+    await store.change(Operation(change=Change.REMOVE, ids=ids))
+    check_books()
+    store.clock_offset_s += 9 * DAY_S
+    for _ in range(3):
+        await store.prune(100)
+    for key in client.scan_iter(f"{{{prefix}}}:sent:*"):
+        assert int(client.ttl(key)) > 0
+        client.delete(key)
+    left = {bytes(key).decode().partition(":")[2] for key in client.scan_iter(f"{{{prefix}}}:*")}
+    assert left <= {"meta", "idle"}
+    assert "idle" not in left or int(client.ttl(f"{{{prefix}}}:idle")) > 0
+
+
+async def test_a_pruned_batch_may_be_larger_than_the_limit(store: RedisStore, check_books: CheckBooks) -> None:
+    await enqueue(store, *(new_job() for _ in range(30)))
+    settlements = [
+        Settlement(id=one.id, token=one.token, change=Change.COMPLETE, keep_s=1.0) for one in await claim(store)
+    ]
+    await store.exchange(Exchange(settlements=settlements))
+    store.clock_offset_s += 10.0
+    assert [await store.prune(12) for _ in range(4)] == [12, 12, 6, 0]
+    check_books()
+
+
+async def test_a_letter_that_was_replayed_and_buried_again_is_kept_for_its_new_time(store: RedisStore) -> None:
+    await enqueue(store)
+    (delivery,) = await claim(store)
+    await bury(store, delivery, keep_s=10.0)
+    await store.change(Operation(change=Change.REPLAY, ids=[delivery.id]))
+    (again,) = await claim(store)
+    await bury(store, again, keep_s=1000.0)
+    store.clock_offset_s += 20.0
+    assert await store.prune(10) == 0
+    store.clock_offset_s += 1000.0
+    assert await store.prune(10) == 1
+
+
+async def test_thousands_go_in_one_call(store: RedisStore, check_books: CheckBooks) -> None:
+    """More than Lua takes as arguments at once."""
+    ids = await enqueue(store, *(new_job(idempotency_key=str(n)) for n in range(9000)))
+    deliveries = await claim(store, limit=9000)
+    assert [one.id for one in deliveries] == ids
+    settlements = [Settlement(id=one.id, token=one.token, change=Change.RETRY) for one in deliveries]
+    assert all((await store.exchange(Exchange(settlements=settlements))).settled)
+    check_books()
+    assert len(await claim(store, limit=9000)) == 9000
+
+
+async def test_priorities_of_any_size_have_their_order(store: RedisStore) -> None:
+    priorities = [0, 2**62, -(2**62), 2**40, -(2**40), 1, -1, 2**51]
+    ids = await enqueue(store, *(new_job(priority=priority) for priority in priorities))
+    expected = [one for _, one in sorted(zip(priorities, ids, strict=True), reverse=True)]
+    assert [one.id for one in await claim(store)] == expected
+    records = await store.get(ids)
+    assert [record.priority for record in records if record] == priorities
+
+
+async def test_counts_are_added_once_when_their_answer_was_lost(store: RedisStore) -> None:
+    """The same call, sent again."""
+    opened = store._open()
+    call = exchange_call(Exchange(counts=[Count(5, "a", "completed", 2)]), opened.texts)
+    for _ in range(2):
+        await opened.exchanges.run(call)
+    assert [count.n for count in (await store.stats(since_minute=0)).counts] == [2]

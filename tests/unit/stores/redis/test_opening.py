@@ -1,0 +1,189 @@
+"""Opening a server: what is said of it, and what is refused in one line that helps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+import redis
+
+from holdfast.errors import ConfigError, StoreAway, StoreError
+from holdfast.ports import Capabilities
+from holdfast.stores.redis import RedisStore
+from holdfast.testing.store_suite import enqueue, new_job
+from tests.servers import RedisServer, free_port
+
+
+async def capabilities_with(options: Mapping[str, str]) -> Capabilities:
+    with RedisServer(options) as server:
+        store = RedisStore(server.dsn())
+        try:
+            return store.capabilities
+        finally:
+            await store.close()
+
+
+def refusal_of(url: str, kind: type[StoreError] = StoreError) -> str:
+    with pytest.raises(kind) as caught:
+        _ = RedisStore(url).capabilities
+    message = str(caught.value)
+    assert message.startswith("redis://127.0.0.1")
+    assert "\n" not in message
+    assert RedisServer.password not in message.replace("password", "")
+    return message
+
+
+async def test_a_server_that_keeps_nothing_on_disk_is_said_to_keep_nothing() -> None:
+    found = await capabilities_with({})
+    assert not found.is_durable
+    assert "gone when it stops" in found.durability
+    assert any("appendonly yes" in line for line in found.warnings)
+    assert found.version.startswith(("Redis ", "Valkey "))
+
+
+async def test_snapshots_alone_are_said_to_lose_minutes() -> None:
+    found = await capabilities_with({"save": "300 10"})
+    assert not found.is_durable
+    assert "snapshot" in found.durability
+
+
+async def test_a_log_synced_every_second_is_not_called_durable() -> None:
+    found = await capabilities_with({"appendonly": "yes"})
+    assert not found.is_durable
+    assert "last second" in found.durability
+    assert found.warnings == ("appendfsync is everysec: set it to always if a power cut may take nothing",)
+
+
+async def test_a_log_synced_always_is_durable() -> None:
+    found = await capabilities_with({"appendonly": "yes", "appendfsync": "always"})
+    assert found.is_durable
+    assert found.warnings == ()
+
+
+async def test_a_server_that_hides_its_settings_is_used_and_what_is_unknown_is_said() -> None:
+    with RedisServer({"appendonly": "yes"}) as server, server.client() as client:
+        client.acl_setuser(
+            "guest",
+            enabled=True,
+            passwords=["+guess"],
+            categories=["+@all"],
+            commands=["-config"],
+            keys=["*"],
+            channels=["*"],
+        )
+        store = RedisStore(f"redis://guest:guess@127.0.0.1:{server.port}/0")
+        found = store.capabilities
+        await enqueue(store)
+        await store.close()
+    assert not found.is_durable
+    assert "does not tell" in found.durability
+    assert any("appendfsync" in line for line in found.warnings)
+
+
+async def test_a_server_that_evicts_is_refused() -> None:
+    with RedisServer({"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}) as server:
+        assert "set maxmemory-policy noeviction" in refusal_of(server.dsn())
+        with server.client() as client:
+            client.config_set("maxmemory-policy", "noeviction")
+        await RedisStore(server.dsn()).close()
+
+
+async def test_a_policy_that_would_evict_under_a_limit_is_warned_of() -> None:
+    found = await capabilities_with({"maxmemory-policy": "volatile-lru"})
+    assert any("volatile-lru" in line for line in found.warnings)
+
+
+async def test_a_replica_is_refused(redis_server: RedisServer) -> None:
+    with RedisServer({"replicaof": f"127.0.0.1 {redis_server.port}"}) as replica:
+        assert "connect to the primary" in refusal_of(replica.dsn())
+
+
+async def test_a_wrong_password_is_told_without_it(redis_server: RedisServer) -> None:
+    assert "password is wrong" in refusal_of(f"redis://:mistaken@127.0.0.1:{redis_server.port}/0")
+    assert "wants a password" in refusal_of(f"redis://127.0.0.1:{redis_server.port}/0")
+
+
+def test_a_server_that_is_not_there_is_away() -> None:
+    assert "cannot be reached" in refusal_of(f"redis://:secret@127.0.0.1:{free_port()}/0", StoreAway)
+
+
+async def test_a_user_that_may_not_run_scripts_is_told(redis_server: RedisServer, client: redis.Redis) -> None:
+    rights = ["+@all", "-@scripting"]
+    client.acl_setuser("guest", enabled=True, passwords=["+guess"], categories=rights, keys=["*"], channels=["*"])
+    assert "needs scripts" in refusal_of(f"redis://guest:guess@127.0.0.1:{redis_server.port}/0")
+    client.acl_deluser("guest")
+
+
+async def test_jobs_of_a_newer_version_are_not_touched(store: RedisStore, client: redis.Redis, prefix: str) -> None:
+    await enqueue(store)
+    client.hset(f"{{{prefix}}}:meta", "schema", "99")
+    other = RedisStore(store._address.url, prefix=prefix)
+    with pytest.raises(StoreError, match=r"schema 99 .* update Holdfast"):
+        _ = other.capabilities
+
+
+async def test_prefixes_are_worlds_of_their_own(redis_server: RedisServer, client: redis.Redis) -> None:
+    stores = [RedisStore(redis_server.dsn(), prefix=redis_server.fresh_prefix()) for _ in range(2)]
+    (job_id,) = await enqueue(stores[0])
+    assert await stores[1].get([job_id]) == [None]
+    assert await stores[1].enqueue([new_job()])
+    for store in stores:
+        await store.close()
+    assert all(bytes(key).startswith(b"{test") for key in client.scan_iter())
+
+
+@pytest.mark.parametrize("prefix", ["", "a b", "{x}", "ü", "x" * 64])
+def test_a_prefix_that_may_clash_is_refused(prefix: str) -> None:
+    with pytest.raises(ConfigError, match="prefix"):
+        RedisStore("redis://localhost", prefix=prefix)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"wait_replicas": -1}, {"wait_s": -1.0}, {"key_window_s": -1.0}, {"answer_within_s": 0.0}],
+    ids=lambda options: next(iter(options)),
+)
+def test_a_setting_that_cannot_work_is_refused(options: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        RedisStore("redis://localhost", **options)  # type: ignore[arg-type]
+
+
+def test_a_url_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(ConfigError, match="url"):
+        RedisStore("redis://localhost:port")
+
+
+async def test_a_closed_store_says_so(store: RedisStore) -> None:
+    await enqueue(store)
+    await store.close()
+    with pytest.raises(StoreError, match="closed"):
+        await enqueue(store)
+
+
+async def test_a_connection_of_the_callers_is_refused(store: RedisStore) -> None:
+    with pytest.raises(ConfigError, match="connection"):
+        await store.enqueue([new_job()], connection=object())
+
+
+def test_the_package_is_imported_only_for_this_store() -> None:
+    code = "import sys, holdfast; sys.exit('redis' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+async def test_a_forked_child_has_connections_of_its_own(store: RedisStore) -> None:
+    await enqueue(store)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = 0 if store.enqueue_now([new_job()])[0].is_new else 2
+        finally:
+            os._exit(status)
+    _, status = await asyncio.to_thread(os.waitpid, child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    await enqueue(store)
+    assert [one.n for one in (await store.stats()).tallies] == [3]
