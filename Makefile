@@ -105,10 +105,11 @@ $(VENV)/arq/.done: bench/arq.txt | $(VENV)/bin/python
 	@$(VENV)/arq/bin/python -m pip install --quiet --disable-pip-version-check -r bench/arq.txt
 	@touch $@
 
-servers: ## install redis-server, PostgreSQL and strace for the tests, where missing and root on Debian
+servers: ## install redis-server, PostgreSQL, strace and faketime for the tests, where missing and root on Debian
 	@missing=; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	command -v strace >/dev/null || missing="$$missing strace"; \
+	command -v faketime >/dev/null || missing="$$missing faketime"; \
 	command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$$missing postgresql"; \
 	for package in $$missing; do sh -c "$$APT_INSTALL" sh $$package || \
 		echo "*** $$package IS MISSING AND COULD NOT BE INSTALLED: tests that need it will be skipped, or fail when CI=true ***" >&2; done

@@ -13,8 +13,7 @@ from tests.servers import RedisServer
 
 @pytest.fixture
 async def store(redis_server: RedisServer) -> AsyncIterator[RedisStore]:
-    url = f"redis://:{redis_server.password}@127.0.0.1:{redis_server.port}/0"
-    store = RedisStore(url, prefix=redis_server.fresh_prefix())
+    store = RedisStore(redis_server.dsn(), prefix=redis_server.fresh_prefix())
     yield store
     await store.close()
     with redis_server.client() as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any, Final
 
@@ -166,12 +167,10 @@ async def _async_execute_of(connection: object) -> AsyncExecute:
 
         return execute
     alchemy = _alchemy_of(connection)
-    if hasattr(alchemy, "__await__"):  # an AsyncSession's connection
+    if inspect.iscoroutine(alchemy):  # an AsyncSession is asked for its connection
         alchemy = await alchemy
     if alchemy is None or not _is_async(alchemy):
-        raise ConfigError(
-            f"connection: {_name_of(connection)} is not one that an async call can use: give a {_WHAT_ASYNC}"
-        )
+        raise ConfigError(f"connection: {_name_of(connection)} is of no use to an async call: give a {_WHAT_ASYNC}")
     _check_driver(alchemy.sync_connection)
     register((await alchemy.get_raw_connection()).driver_connection.adapters)
 
@@ -196,7 +195,10 @@ def _alchemy_of(connection: object) -> Any:
 
 
 def _is_async(alchemy: Any) -> bool:
-    return hasattr(alchemy, "__await__") or hasattr(alchemy, "sync_connection")
+    if inspect.iscoroutine(alchemy):
+        alchemy.close()  # nobody will await it
+        return True
+    return hasattr(alchemy, "sync_connection")
 
 
 def _check_driver(alchemy: Any) -> None:

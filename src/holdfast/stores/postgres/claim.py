@@ -43,6 +43,7 @@ class Claiming:
         self._is_refused = False
         self.next_due_s: float | None = None
         self.now = 0.0
+        self.newest_value = 0
 
     def send(self) -> None:
         """Make due jobs ready, look around, and take from the only lane there is, if there is only one."""
@@ -57,7 +58,7 @@ class Claiming:
     def answers(self) -> tuple[list[Delivery], dict[str, int]]:
         """What the claim brings, and the rows of these jobs."""
         assert self._glance is not None  # noqa: S101 - it was sent
-        ((self.now, is_alive, is_used, next_due_at, newest_lane, epoch),) = self._glance.fetchall()
+        ((self.now, self.newest_value, is_alive, is_used, next_due_at, newest_lane, epoch),) = self._glance.fetchall()
         claim, db = self._claim, self._db
         rows: list[Any] = []
         self._is_refused = is_used or not is_alive

@@ -2,14 +2,16 @@
 -- name: glance
 SELECT
     :now,
+    (SELECT coalesce(max(version), 0) FROM holdfast_values),
     EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL),
     EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s),
     (SELECT wakes_at FROM holdfast_delayed ORDER BY wakes_at, seq LIMIT 1),
     (SELECT coalesce(max(lane), 0) FROM holdfast_lanes),
     coalesce((SELECT value FROM holdfast_meta WHERE key = 'lanes_epoch'), '')
 
+-- What every exchange must know.
 -- name: now
-SELECT :now
+SELECT :now, (SELECT coalesce(max(version), 0) FROM holdfast_values)
 
 -- Delayed jobs that are due become ready; what another process is moving is left to it.
 -- name: promote
@@ -48,9 +50,11 @@ head AS MATERIALIZED (
     SELECT head.place
     FROM unnest(%(lanes)s::bigint[], %(limits)s::bigint[]) AS one (lane, n)
     CROSS JOIN LATERAL (
-        SELECT ctid AS place FROM holdfast_ready AS ready WHERE ready.lane = one.lane
-        ORDER BY priority DESC, due_at, seq LIMIT one.n
-        FOR UPDATE SKIP LOCKED
+        SELECT ready.ctid AS place
+        FROM holdfast_ready AS ready JOIN holdfast_jobs AS job ON job.seq = ready.seq
+        WHERE ready.lane = one.lane
+        ORDER BY ready.priority DESC, ready.due_at, ready.seq LIMIT one.n
+        FOR UPDATE OF ready, job SKIP LOCKED
     ) AS head
     WHERE EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL)
         AND (%(is_more)s OR NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s))

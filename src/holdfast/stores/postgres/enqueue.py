@@ -12,7 +12,7 @@ from holdfast.errors import StoreAway
 from holdfast.ports import Enqueued
 from holdfast.stores.keys import Holder, decide, scope_of
 from holdfast.stores.lanes import LaneKey
-from holdfast.stores.postgres.arrays import blobs, floats, ints, plain, texts
+from holdfast.stores.postgres.arrays import blobs, escaped, floats, ints, plain, texts
 from holdfast.stores.postgres.queries import load
 from holdfast.types import JobState, NewJob
 
@@ -37,6 +37,8 @@ class Setting(Struct, frozen=True):
     """Where those who wait are told."""
     listener: str
     """Who need not be told: this process."""
+    are_lanes_held: bool = False
+    """Whether the lanes are kept from being dropped by other means, and may be too new for the transaction to see."""
 
 
 def lane_key(job: NewJob) -> LaneKey:
@@ -46,6 +48,8 @@ def lane_key(job: NewJob) -> LaneKey:
 
 def add_jobs(jobs: Sequence[NewJob], lanes: Mapping[LaneKey, int], setting: Setting) -> Steps:
     """Add those that are new, by one statement."""
+    if len(jobs) == 1 and jobs[0].delay_s <= 0 and (yield _insert_one(jobs[0], lanes, setting)):
+        return [Enqueued(jobs[0].id)]
     ((n_added, are_lanes_there, added, _),) = yield _insert(jobs, lanes, setting)
     if not are_lanes_there:
         raise LanesGone
@@ -93,7 +97,7 @@ def add_jobs_with_keys(jobs: Sequence[NewJob], lanes: Mapping[LaneKey, int], set
 
 def _insert(jobs: Sequence[NewJob], lanes: Mapping[LaneKey, int], setting: Setting) -> Statement:
     numbers = [lanes[lane_key(job)] for job in jobs]
-    all_lanes = sorted(set(numbers))
+    all_lanes = [] if setting.are_lanes_held else sorted(set(numbers))
     return _SQL["insert"], {
         "ids": texts([job.id for job in jobs]),
         "lanes": ints(numbers),
@@ -109,6 +113,21 @@ def _insert(jobs: Sequence[NewJob], lanes: Mapping[LaneKey, int], setting: Setti
         "all_lanes": ints(all_lanes),
         "n_lanes": len(all_lanes),
         "n": len(jobs),
+        "channel": setting.channel,
+        "listener": setting.listener,
+    }
+
+
+def _insert_one(job: NewJob, lanes: Mapping[LaneKey, int], setting: Setting) -> Statement:
+    return _SQL["insert_one"], {
+        "id": escaped(job.id),
+        "lane": lanes[lane_key(job)],
+        "priority": job.priority,
+        "payload": job.payload,
+        "tenant": escaped(job.tenant),
+        "user": escaped(job.user),
+        "project": escaped(job.project),
+        "trace": None if job.trace is None else escaped(job.trace),
         "channel": setting.channel,
         "listener": setting.listener,
     }

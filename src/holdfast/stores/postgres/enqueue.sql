@@ -38,6 +38,28 @@ SELECT
         SELECT 1 FROM holdfast_listeners WHERE id <> %(listener)s AND until > (SELECT now FROM clock) LIMIT 1
     ) AS somebody)
 
+-- One job that is ready at once and has no idempotency key: the same with less work. No row says that it was not added.
+-- name: insert_one
+WITH added AS (
+    INSERT INTO holdfast_jobs (id, lane, priority, due_at, created_at, changed_at, payload, tenant, "user", project, trace)
+    SELECT %(id)s, lane.lane, %(priority)s, now, now, now, %(payload)s, %(tenant)s, %(user)s, %(project)s, %(trace)s
+    FROM (SELECT :now AS now) AS clock, holdfast_lanes AS lane
+    WHERE lane.lane = %(lane)s
+    ON CONFLICT DO NOTHING
+    RETURNING seq, lane, priority, due_at
+),
+ready AS (
+    INSERT INTO holdfast_ready (lane, priority, due_at, seq) SELECT lane, priority, due_at, seq FROM added
+),
+tallies AS (
+    INSERT INTO holdfast_tallies (lane, state, n) SELECT lane, 'queued', 1 FROM added
+)
+SELECT (
+    SELECT count(pg_notify(%(channel)s, '')) FROM (
+        SELECT 1 FROM holdfast_listeners WHERE id <> %(listener)s AND until > due_at LIMIT 1
+    ) AS somebody
+) FROM added
+
 -- name: known
 SELECT id, state FROM holdfast_jobs WHERE id = ANY (%(ids)s::text[])
 

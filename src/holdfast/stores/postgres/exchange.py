@@ -49,8 +49,10 @@ class Exchanges:
         elif settlements:
             settling = Settling(db, settlements, self._known, self._setting.key_window_s)
             has_news = has_news or settling.has_news
-        claiming = None if exchange.claim is None else Claiming(db, exchange.claim, self.lanes)
+        claim = exchange.claim
+        claiming = None if claim is None else Claiming(db, claim, self.lanes)
         changes: list[Cursor] = []
+        newer: Cursor | None = None
         with db.together():
             if settling is not None:
                 settling.send()
@@ -64,7 +66,7 @@ class Exchanges:
                 db.run(_NOTIFY, channel=self._setting.channel, listener=self._setting.listener)
             if exchange.changes:
                 changes = send_changes(db, exchange.changes, self._store)
-            newer = send_newer(db, exchange.seen)
+                newer = send_newer(db, exchange.seen)
         if settling is not None:
             settled = settling.answers()
         for one in settlements:
@@ -72,9 +74,12 @@ class Exchanges:
         deliveries: list[Delivery] = []
         next_due_s = None
         if claiming is None:
-            now: float = clock.fetchall()[0][0]
+            ((now, newest_value),) = clock.fetchall()
         else:
-            deliveries, next_due_s, now = self._claim(db, claiming, exchange)
+            deliveries, next_due_s = self._claim(db, claiming, exchange)
+            now, newest_value = claiming.now, claiming.newest_value
+        if not changes and newest_value > exchange.seen:
+            newer = send_newer(db, exchange.seen)
         if has_news:
             self._news.tell()
         self._keep_house(db)
@@ -83,11 +88,11 @@ class Exchanges:
             settled=settled,
             changed=[bool(cursor.fetchall()) for cursor in changes],
             deliveries=deliveries,
-            values=values_of(newer.fetchall()),
+            values=[] if newer is None else values_of(newer.fetchall()),
             next_due_s=next_due_s,
         )
 
-    def _claim(self, db: Db, claiming: Claiming, exchange: Exchange) -> tuple[list[Delivery], float | None, float]:
+    def _claim(self, db: Db, claiming: Claiming, exchange: Exchange) -> tuple[list[Delivery], float | None]:
         claim = exchange.claim
         assert claim is not None  # noqa: S101 - there is one on its way
         deliveries, rows = claiming.answers()
@@ -96,7 +101,7 @@ class Exchanges:
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
         self._known |= rows
-        return deliveries, claiming.next_due_s, claiming.now
+        return deliveries, claiming.next_due_s
 
     def _keep_house(self, db: Db) -> None:
         """Now and then, sum up what was counted, and forget the claims that are settled to their end."""

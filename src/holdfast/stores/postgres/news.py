@@ -100,7 +100,7 @@ class News:
         """Return when there is a newer version than this loop has seen, or after so long."""
         loop = asyncio.get_running_loop()
         with self._mutex:
-            seen = self._seen.pop(loop, self._number)
+            seen, self._seen[loop] = self._seen.get(loop, self._number), self._number
             if seen != self._number or timeout_s <= 0 or self._is_closed:
                 return
             limit_s = min(timeout_s, self._looks.pop(0)) if self._looks else timeout_s
@@ -114,6 +114,7 @@ class News:
         finally:
             with self._mutex:
                 self._waiting.discard(future)
+                self._seen[loop] = self._number
 
     def close(self) -> None:
         """Let nobody wait any more, and give the connection back."""

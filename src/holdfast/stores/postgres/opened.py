@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from msgspec import structs
+
 from holdfast.errors import StoreError
 from holdfast.ports import Beat, Clock, Settlement, WorkerRecord
 from holdfast.stores.postgres.callers import Place
@@ -56,7 +58,7 @@ class Opened:
         self.exchanges = Exchanges(store, setting, self.news)
         self.writer = Writer("holdfast-writer", self._location, pool(is_hot=True))
         self.enqueuer = Enqueuer(self._location, pool(is_hot=True), store, setting, self.news.tell)
-        told = Setting(key_window_s=key_window_s, channel=channel, listener="")  # their commit is news for us too
+        told = structs.replace(setting, listener="", are_lanes_held=True)  # their commit is news for us too
         self.place = Place(self._location, self.server.schema, store, told, self.enqueuer.lanes_of)
         self._beating = pool(is_hot=True)
         self._reading = pool(most_spare=_READERS, answer_s=max(_SLOW_S, address.answer_s))

@@ -22,6 +22,11 @@ SELECT current_setting('server_version_num')::int, current_setting('server_versi
 """
 _LOCK: Final = b"SELECT pg_advisory_xact_lock(5212092350187001)"
 """One at a time, of all who make or change the tables in this database."""
+_IS_THERE: Final = """
+SELECT EXISTS (SELECT FROM pg_class WHERE relname = 'holdfast_meta'
+    AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = %s))
+"""
+"""Read from the catalog: to_regclass may answer from before the wait for the lock."""
 _META: Final = "SELECT value FROM {}.holdfast_meta WHERE key = %s"
 
 
@@ -101,7 +106,7 @@ def _migrate(line: Line, address: Address, schema: str) -> None:
 def _version_of(line: Line, address: Address, schema: str) -> int:
     """The schema version, 0 without our tables; refuses what is not ours or is newer."""
     quoted = psycopg.sql.Identifier(schema).as_string(line)
-    (is_there,) = _row(line, "SELECT to_regclass(quote_ident(%s) || '.holdfast_meta') IS NOT NULL", (schema,))
+    (is_there,) = _row(line, _IS_THERE, (schema,))
     if not is_there:
         return 0
     try:

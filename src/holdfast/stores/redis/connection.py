@@ -12,7 +12,7 @@ import hiredis
 from msgspec import Struct
 from redis import ConnectionPool, RedisError
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import MovedError, NoScriptError, ResponseError
 from redis.retry import Retry
 
 from holdfast.errors import ConfigError, StoreAway, StoreError
@@ -21,6 +21,9 @@ from holdfast.stores.redis.faults import LOST, is_for_another, translated
 
 _CONNECT_WITHIN_S: Final = 3.0
 _READ_SIZE: Final = 1 << 18
+_WAITED_S: Final = 3600
+_TURNS: Final = 2
+"""So often a call may be sent elsewhere: to the node that has our keys, and to it again with the scripts."""
 _KEEPALIVE: Final = {
     getattr(socket, name): value
     for name, value in {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}.items()
@@ -47,7 +50,7 @@ class Address(Struct, frozen=True, kw_only=True):
 def check_url(url: str) -> None:
     """Refuse what redis-py cannot read."""
     try:
-        _pool(url, 1.0)
+        _pool(url, 1.0).make_connection()
     except (ValueError, TypeError, RedisError) as error:
         raise ConfigError(f"url: {error}") from None
 
@@ -61,18 +64,18 @@ def open_wire(address: Address, answer_within_s: float) -> Any:
 
 def _pool(url: str, answer_within_s: float) -> ConnectionPool:
     """Only makes connections. Its own retries are off: by default redis-py sends a write up to ten times more."""
+    keepalive = {} if url.startswith("unix:") else {"socket_keepalive": True, "socket_keepalive_options": _KEEPALIVE}
     return ConnectionPool.from_url(
         url,
         protocol=2,
         decode_responses=False,
         socket_timeout=answer_within_s,
         socket_connect_timeout=min(_CONNECT_WITHIN_S, answer_within_s),
-        socket_keepalive=True,
-        socket_keepalive_options=_KEEPALIVE,
         socket_read_size=_READ_SIZE,
         health_check_interval=0,  # a lost connection is noticed when it is used, and the call sent on a new one
         retry=Retry(NoBackoff(), 0),
         retry_on_error=[],
+        **keepalive,
     )
 
 
@@ -85,6 +88,8 @@ class Connection:
         self._pool = _pool(address.url, (answer_within_s or address.answer_within_s) + address.wait_s)
         self._key = f"{{{address.prefix}}}:".encode()
         self._wire: Any = None
+        self._node: tuple[str, int] | None = None
+        """Of a cluster: the node that has our keys, which may be another than that of the URL."""
 
     def run(self, call: Call[Answer]) -> Answer:
         """Send one call, and answer or raise."""
@@ -99,9 +104,13 @@ class Connection:
             try:
                 replies = self._send(calls)
             except LOST:
+                self._node = None  # another node may have our keys by now: the one that we know best is asked
                 replies = self._send(calls)  # every call is safe to send twice: once more, on a new connection
-            again = [place for place, reply in enumerate(replies) if _is_undone(reply)]
-            if again:
+            for _ in range(_TURNS):
+                again = [place for place, reply in enumerate(replies) if _is_undone(reply)]
+                if not again:
+                    break
+                self._turn_to(replies[again[0]])
                 for place, reply in zip(again, self._send_undone([calls[place] for place in again]), strict=True):
                     replies[place] = reply
         except (RedisError, OSError) as error:
@@ -130,6 +139,8 @@ class Connection:
     def _connected(self) -> Any:
         if self._wire is None:
             wire: Any = self._pool.make_connection()
+            if self._node is not None:
+                wire.host, wire.port = self._node
             wire.connect()
             self._wire = wire
         return self._wire
@@ -159,6 +170,9 @@ class Connection:
         times = _pack_times(self._offset_s(), self._address.key_window_s)
         packed = _pack((b"EVALSHA", call.script.sha, b"1", self._key, call.words, times, *call.texts))
         if self._is_awaited(call):
+            # Since 7.2 WAIT is about the latest write of its own connection. A call that is sent again may write
+            # nothing, as it did so on a connection that is gone: so there is a write behind it in any case.
+            packed += _pack((b"SET", self._key + b"waited", b"", b"EX", _WAITED_S))
             packed += _pack((b"WAIT", self._address.wait_replicas, int(self._address.wait_s * 1000)))
         return packed
 
@@ -168,6 +182,8 @@ class Connection:
         except ResponseError as error:
             reply = error
         if self._is_awaited(call):
+            with suppress(ResponseError):  # it is there to be waited for, no more
+                wire.read_response()
             replicas = wire.read_response()
             if replicas < self._address.wait_replicas and not isinstance(reply, ResponseError):
                 return self._not_replicated(replicas)
@@ -183,9 +199,14 @@ class Connection:
             "it is written, and may be lost in a failover: send it again"
         )
 
+    def _turn_to(self, reply: ResponseError) -> None:
+        """Nothing was done: next is the node that has our keys, or whom the address leads to by now."""
+        self.close()
+        if isinstance(reply, MovedError):
+            self._node = (reply.host or self._pool.connection_kwargs["host"], reply.port)
+
     def _send_undone(self, calls: Sequence[Call[Any]]) -> list[Any]:
-        """Nothing was done, as the server did not know the scripts or was a replica: load them, and send once more."""
-        self.close()  # the address may lead to another server by now
+        """The server did not know the scripts, or is another one: load them, and send once more."""
         for script in {call.script.name: call.script for call in calls}.values():
             self._command(("SCRIPT", "LOAD", script.text))
         return self._send(calls)

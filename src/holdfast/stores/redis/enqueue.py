@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec import msgpack
 
+from holdfast.errors import ConfigError
 from holdfast.ports import Enqueued
 from holdfast.stores.redis.call import Call
 from holdfast.stores.redis.scripts import ENQUEUE
@@ -14,11 +15,17 @@ from holdfast.stores.redis.state import STATES, Texts, rank_of
 from holdfast.types import NewJob
 
 _LaneKey = tuple[str, str, tuple[str, ...]]
+_MOST: Final = 100_000
 _encode = msgpack.Encoder().encode
 
 
 def enqueue_call(jobs: Sequence[NewJob], texts: Texts) -> Call[list[Enqueued]]:
     """The call that adds those that are new, or none of them when an idempotency key is taken by another payload."""
+    if len(jobs) > _MOST:
+        raise ConfigError(
+            f"{len(jobs)} new jobs are too many for one call: they go all or none, and the server does nothing else "
+            f"meanwhile; send at most {_MOST}"
+        )
     lanes: dict[_LaneKey, int] = {}
     rows: list[tuple[Any, ...]] = []
     payloads: list[bytes] = []

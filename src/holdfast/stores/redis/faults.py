@@ -11,8 +11,8 @@ from holdfast.errors import StoreAway, StoreError
 LOST: Final = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
 """The connection is of no more use, and whether the server has done what it was asked for is not known."""
 
-_ELSEWHERE: Final = frozenset({"READONLY", "MASTERDOWN"})
-_FOR_PEOPLE: Final = frozenset({"NOAUTH", "WRONGPASS", "NOPERM", "MOVED"})
+_ELSEWHERE: Final = frozenset({"READONLY", "MASTERDOWN", "MOVED"})
+_FOR_PEOPLE: Final = frozenset({"NOAUTH", "WRONGPASS", "NOPERM"})
 """Waiting helps against the others."""
 _WORDS: Final = {
     "OOM": "its memory is full, nothing was written; raise maxmemory, or prune what is kept, and it goes on by itself",
@@ -24,7 +24,7 @@ _WORDS: Final = {
     "WRONGPASS": "the user name or the password is wrong",
     "NOPERM": "this user may not do that; it needs scripts, and all commands on the keys and channels of the prefix",
     "CLUSTERDOWN": "the cluster has lost some of its nodes, nothing was written; it goes on when they are back",
-    "MOVED": "this node of a cluster does not have our keys; give the address of the one that has",
+    "MOVED": "the cluster is handing our keys from node to node; it goes on when that is done",
     "ASK": "the cluster is moving our keys to another node; it goes on when that is done",
     "MASTERDOWN": "this replica has lost its primary; connect to the primary",
     "NOREPLICAS": "too few replicas are connected, nothing was written; see min-replicas-to-write",
@@ -65,7 +65,7 @@ def _code_in(text: str) -> str:
 
 
 def is_for_another(error: BaseException) -> bool:
-    """Whether a new connection may reach a server that takes it: after a failover the address is another's."""
+    """Whether another server may take it: after a failover the address is another's, and in a cluster a node's."""
     return code_of(error) in _ELSEWHERE
 
 

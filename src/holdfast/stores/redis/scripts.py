@@ -22,13 +22,13 @@ class Script(Struct, frozen=True):
 
 
 def _script(*files: str, is_write: bool = True) -> Script:
-    """The last file, which says what to do, after those with the functions that it needs."""
-    text = b"\n".join((FOLDER / f"{file}.lua").read_bytes() for file in files)
+    """The last file, which says what to do, after the head of all and those with the functions that it needs."""
+    text = b"\n".join((FOLDER / f"{file}.lua").read_bytes() for file in ("head", *files))
     return Script(files[-1], text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode(), is_write)
 
 
 OPEN: Final = _script("jobs", "open", is_write=False)
-ENQUEUE: Final = _script("jobs", "keys", "enqueue")
+ENQUEUE: Final = _script("enqueue_one", "jobs", "keys", "enqueue")
 EXCHANGE: Final = _script("jobs", "claims", "settle", "values", "claim", "exchange")
 BEAT: Final = _script("jobs", "claims", "beat", is_write=False)
 RECLAIM: Final = _script("jobs", "claims", "reclaim")

@@ -44,14 +44,12 @@ class Server(Struct, frozen=True):
 
 def look_at_server(connection: Connection, location: str) -> Server:
     """What it is; StoreError, with what to set, where it must not be used."""
+    _check_schema(connection, location)  # first: in a cluster it finds the node that has our keys
     info = _read_info(connection)
     version = _version_of(info, location)
-    if info.get("role", "master") != "master":
-        raise StoreError(f"{location}: this server is a replica, which takes no writes; connect to the primary")
     warnings: list[str] = []
     _check_eviction(connection, info, location, warnings)
     is_durable, durability = _durability_of(connection, info, warnings)
-    _check_schema(connection, location)
     return Server(version, is_durable, durability, tuple(warnings))
 
 

@@ -68,6 +68,9 @@ def check_books_of(client: Any, prefix: str) -> None:
         {key.rpartition(b":")[2]: int(client.hget(key, "held")) for key in client.scan_iter(f"{start}claim:*")}
     )
     assert +held == Counter(token_of(texts[one]) for one, state in states.items() if state is JobState.RUNNING)
+    workers = client.scan_iter(f"{start}claims:*")
+    tokens = {token for key in [*workers, f"{start}orphans"] for token in client.zrange(key, 0, -1)}
+    assert tokens == set(held), "every claim is somebody's"
 
     kept = {one for packed in client.zrange(f"{start}kept", 0, -1) for one in msgspec.msgpack.decode(packed)}
     assert {one.decode() for one, job in jobs.items() if job.keep_until >= 0} <= kept

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import redis
 
 from holdfast.clock import new_token
-from holdfast.ports import Count, Exchange, Note, Operation, Settlement, ValueChange, WorkerRecord
+from holdfast.errors import ConfigError
+from holdfast.ports import Claim, Count, Exchange, Note, Operation, Settlement, ValueChange, WorkerRecord
 from holdfast.stores.redis import RedisStore
 from holdfast.stores.redis.exchange import exchange_call
 from holdfast.testing.store_suite import claim, enqueue, new_job, settle
@@ -93,14 +95,17 @@ async def test_a_pruned_batch_may_be_larger_than_the_limit(store: RedisStore, ch
 
 
 async def test_a_letter_that_was_replayed_and_buried_again_is_kept_for_its_new_time(store: RedisStore) -> None:
-    await enqueue(store)
-    (delivery,) = await claim(store)
-    await bury(store, delivery, keep_s=10.0)
-    await store.change(Operation(change=Change.REPLAY, ids=[delivery.id]))
+    await enqueue(store, new_job(), new_job())
+    letters = [
+        Settlement(id=one.id, token=one.token, change=Change.BURY, keep_s=10.0) for one in await claim(store, limit=2)
+    ]
+    await store.exchange(Exchange(settlements=letters))
+    await store.change(Operation(change=Change.REPLAY, ids=[letters[0].id]))
     (again,) = await claim(store)
     await bury(store, again, keep_s=1000.0)
     store.clock_offset_s += 20.0
-    assert await store.prune(10) == 0
+    assert await store.prune(10) == 1
+    assert (await store.get([again.id]))[0] is not None
     store.clock_offset_s += 1000.0
     assert await store.prune(10) == 1
 
@@ -132,3 +137,53 @@ async def test_counts_are_added_once_when_their_answer_was_lost(store: RedisStor
     for _ in range(2):
         await opened.exchanges.run(call)
     assert [count.n for count in (await store.stats(since_minute=0)).counts] == [2]
+
+
+async def test_beyond_so_many_lanes_a_claim_asks_to_come_again_soon(store: RedisStore) -> None:
+    ids = await enqueue(store, *(new_job(gates=(f"site-{n}",)) for n in range(300)))
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    got: list[str] = []
+    for caps in ({}, {"site-7": 0}, {}):
+        wish = Claim(worker="w", token=new_token(), limit=1000, caps=caps)
+        answer = await store.exchange(Exchange(claim=wish))
+        got += [one.id for one in answer.deliveries]
+        if len(got) == 256:
+            assert answer.next_due_s is not None
+            assert answer.next_due_s <= 0.02
+    assert sorted(got) == sorted(ids)
+
+
+async def test_too_many_jobs_for_one_call_are_refused(store: RedisStore) -> None:
+    with pytest.raises(ConfigError, match="at most 100000"):
+        await store.enqueue([new_job()] * 100_001)
+
+
+async def test_a_worker_leaves_one_claim_behind_however_many_it_has_settled(
+    store: RedisStore, check_books: CheckBooks, client: redis.Redis, prefix: str
+) -> None:
+    for _ in range(3):
+        await enqueue(store, new_job(), new_job())
+        for delivery in await claim(store, limit=2):
+            assert await settle(store, delivery, Change.COMPLETE)
+        check_books()
+    assert len(list(client.scan_iter(f"{{{prefix}}}:claim:*"))) == 1, "the latest may be sent again"
+
+
+async def test_an_open_lane_behind_a_thousand_shut_ones_has_its_turn(store: RedisStore) -> None:
+    await enqueue(store, *(new_job(gates=("shut", f"site-{n}")) for n in range(1100)))
+    (open_,) = await enqueue(store, new_job())
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    got: list[str] = []
+    for _ in range(2):
+        wish = Claim(worker="w", token=new_token(), limit=10, caps={"shut": 0})
+        got += [one.id for one in (await store.exchange(Exchange(claim=wish))).deliveries]
+    assert got == [open_]
+
+
+async def test_a_worker_that_is_late_itself_does_not_give_itself_up(store: RedisStore) -> None:
+    await enqueue(store)
+    (delivery,) = await claim(store, worker="w1")
+    store.clock_offset_s += 1000.0
+    assert await store.reclaim("w1", new_token(), 10) == []
+    assert await settle(store, delivery, Change.COMPLETE)
+    assert (await store.heartbeat(WorkerRecord(id="w1", lease_s=60.0))).is_alive

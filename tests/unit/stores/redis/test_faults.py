@@ -15,8 +15,10 @@ from holdfast.stores.redis import RedisStore
 from holdfast.testing import FaultProxy
 from holdfast.testing.store_suite import claim, enqueue, new_job, settle
 from holdfast.types import Change, JobState, NewJob
-from tests.servers import RedisServer
+from tests.servers import RedisServer, free_port
 from tests.unit.stores.redis.conftest import check_books_of
+
+CLOCK = SystemClock()
 
 
 @pytest.fixture
@@ -66,7 +68,8 @@ async def test_a_settlement_whose_reply_was_lost_took_effect_once(far: RedisStor
 
 
 async def test_a_cancellation_whose_reply_was_lost_says_that_it_was_done(far: RedisStore, proxy: FaultProxy) -> None:
-    (job_id,) = await enqueue(far)
+    job_id, other = await enqueue(far, new_job(), new_job())
+    await far.change(Operation(change=Change.CANCEL, ids=[other]))
     proxy.drop_reply(to=b"cancel")
     (changed,) = await far.change(Operation(change=Change.CANCEL, ids=[job_id]))
     assert proxy.traffic.replies_dropped == 1
@@ -250,4 +253,48 @@ async def test_a_write_that_no_replica_has_is_an_error_and_may_be_sent_again(red
     with pytest.raises(StoreAway, match="replicas"):
         store.enqueue_now([job])
     assert (await store.stats()).tallies[0].n == 1
+    await store.close()
+
+
+# ---------------------------------------------------------------- a cluster
+
+
+@pytest.fixture
+def cluster() -> Iterator[tuple[RedisServer, RedisServer]]:
+    """Two nodes that know each other; the first has all slots."""
+    options = [{"cluster-enabled": "yes", "cluster-port": str(free_port())} for _ in range(2)]
+    with RedisServer(options[0]) as first, RedisServer(options[1]) as second:
+        with first.client() as a, second.client() as b:
+            a.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
+            b.execute_command("CLUSTER MEET", "127.0.0.1", first.port, options[0]["cluster-port"])
+            while not all(one.execute_command("CLUSTER INFO")["cluster_state"] == "ok" for one in (a, b)):
+                CLOCK.sleep(0.01)
+        yield first, second
+
+
+async def test_any_node_of_a_cluster_leads_to_the_one_that_has_our_keys(
+    cluster: tuple[RedisServer, RedisServer],
+) -> None:
+    first, second = cluster
+    store = RedisStore(second.dsn())
+    (job_id,) = await enqueue(store)
+    (delivery,) = await claim(store)
+    assert (await settle(store, delivery, Change.COMPLETE)) is True
+    with first.client() as client:
+        assert client.hexists("{holdfast}:state", job_id)
+    await store.close()
+
+
+async def test_keys_that_go_to_another_node_are_followed(cluster: tuple[RedisServer, RedisServer]) -> None:
+    first, second = cluster
+    store = RedisStore(first.dsn())
+    await store.exchange(Exchange())
+    with first.client() as a, second.client() as b:
+        a.flushall()
+        name = b.execute_command("CLUSTER MYID")
+        slot = a.execute_command("CLUSTER KEYSLOT", "{holdfast}:")
+        for node in (b, a):
+            node.execute_command("CLUSTER SETSLOT", slot, "NODE", name)
+        (job_id,) = [answer.id for answer in store.enqueue_now([new_job()])]
+        assert b.hexists("{holdfast}:state", job_id)
     await store.close()

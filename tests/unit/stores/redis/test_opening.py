@@ -157,6 +157,19 @@ def test_a_url_that_cannot_be_read_is_refused() -> None:
         RedisStore("redis://localhost:port")
 
 
+async def test_a_server_is_reached_by_a_socket_file() -> None:
+    with RedisServer() as server, server.client() as client:
+        path = server.folder / "socket"
+        server.options["unixsocket"] = str(path)
+        server.kill()
+        server.start()
+        store = RedisStore(f"unix://:{server.password}@{path}")
+        assert store.capabilities.location == f"unix://{path}?prefix=holdfast"
+        (job_id,) = await enqueue(store)
+        assert client.hexists("{holdfast}:state", job_id)
+        await store.close()
+
+
 async def test_a_closed_store_says_so(store: RedisStore) -> None:
     await enqueue(store)
     await store.close()

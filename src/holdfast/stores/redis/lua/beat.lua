@@ -1,7 +1,7 @@
 -- Registers a worker, renews its lease, or takes its leave.
 -- args: 1 worker, 2 lease_s, 3 the name of the call; the text is its record.
--- Answers whether it is alive, and which of its jobs somebody cancelled. They are told until a later heartbeat comes, so a
--- heartbeat that is sent again after its answer was lost tells them again.
+-- Answers whether it is alive, and which of its jobs somebody cancelled. They are told until a later heartbeat comes,
+-- so one that is sent again after its answer was lost tells them again.
 
 local worker, lease_s, call = args[1], args[2], args[3]
 go_on_when_full()

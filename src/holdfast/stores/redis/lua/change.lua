@@ -3,7 +3,8 @@
 -- 8 by id the texts of new payloads, 9 the name of the call.
 -- Answers for each a sign (1 done, 0 not) and the state it is in now, or -1; the same when it is sent again.
 
-local may_start, ids, reason, keep_s, delay_s, replay, payloads = args[2], args[3], args[4], args[5], args[6], args[7], args[8]
+local may_start, ids, reason, keep_s, delay_s = args[2], args[3], args[4], args[5], args[6]
+local replay, payloads = args[7], args[8]
 local said = redis.call('GET', P .. 'sent:' .. args[9])
 if said then
   return cmsgpack.unpack(said)
@@ -112,6 +113,7 @@ for i = 1, #ids do
   answers[2 * i - 1], answers[2 * i] = change(ids[i])
   write_many('HSET', 'state', states) -- the same id may come twice
   states = {}
+  flush_removed()
 end
 flush()
 redis.call('SET', P .. 'sent:' .. args[9], cmsgpack.pack(answers), 'EX', 120)

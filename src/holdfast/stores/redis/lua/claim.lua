@@ -15,7 +15,8 @@ local function promote(limit)
   if not first_due_at or first_due_at > now then
     return first_due_at
   end
-  local places = redis.call('ZRANGEBYSCORE', P .. 'delayed', '-inf', now, 'LIMIT', 0, math.max(PROMOTED_AT_ONCE, 2 * limit))
+  local most = math.max(PROMOTED_AT_ONCE, 2 * limit)
+  local places = redis.call('ZRANGEBYSCORE', P .. 'delayed', '-inf', now, 'LIMIT', 0, most)
   local ids = {}
   for i = 1, #places do
     ids[i] = string.sub(places[i], 25)

@@ -1,6 +1,7 @@
 -- Who holds what: each claim under its token, the claims of each worker, and what the dead leave behind.
 
--- These are a worker's own from now on. The latest claim of a living worker is remembered to the end: it may be sent again.
+-- These are a worker's own from now on. The latest claim of a living worker is remembered, settled or not: it may be
+-- sent again.
 local function hold(token, worker, ids)
   local mine = P .. 'claims:' .. worker
   local latest = redis.call('ZREVRANGE', mine, 0, 0)[1]

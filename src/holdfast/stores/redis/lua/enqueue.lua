@@ -3,7 +3,6 @@
 -- own texts follow in order: the size of the facts, the facts, the payload.
 -- Answers nothing when all were new; else for each a sign (n new, o old, c conflict), an id and a state.
 
-local jobs = args[2]
 local facts_at = 2 + args[1]
 
 -- Who holds an idempotency key: id, payload, state; nil when nobody does.
@@ -19,55 +18,6 @@ local function holder_of(scope)
   end
   local _, payload = parts_of(redis.call('HGET', P .. 'job', id))
   return { id, payload, job[STATE] }
-end
-
-local function lane_of(name)
-  local number = redis.call('HGET', P .. 'lane', name)
-  if not number then
-    number = redis.call('HINCRBY', P .. 'meta', 'lane', 1)
-    redis.call('HSET', P .. 'lane', name, number)
-    redis.call('HSET', P .. 'lane_name', number, name)
-  end
-  return tonumber(number)
-end
-
--- The state of a new job is the same front for all, this middle, and a tail without texts; its place in line is the
--- middle's rank, due time and seq, and its id.
-local function middle_of(job, lane, seq)
-  return struct.pack(MIDDLE, job[5] and 1 or 0, 0, 0, 0, lane, job[3], now + job[4], seq, now)
-end
-
-local function place_in(middle, id)
-  return string.sub(middle, 9, 32) .. id
-end
-
-local front = struct.pack(FRONT, QUEUED, 0, 0, 0, 0, 0, now, 0, -1, -1, 0, 0, 0)
-local tail = '\0\0\0\0'
-
--- ---------------------------------------------------------------- one job without a key: the same with the fewest steps
-
-if #jobs == 1 and not jobs[1][5] then
-  local job = jobs[1]
-  local id = job[1]
-  local known = redis.call('HGET', P .. 'state', id)
-  if known then
-    return { 'o', id, string.byte(known, 1) }
-  end
-  local seq = redis.call('HINCRBY', P .. 'meta', 'seq', 1)
-  local lane = lane_of(ARGV[3])
-  local middle = middle_of(job, lane, seq)
-  redis.call('HSET', P .. 'job', id, ARGV[4])
-  redis.call('HSET', P .. 'state', id, front .. middle .. tail)
-  redis.call('ZADD', P .. 'all', seq, id)
-  if job[4] > 0 then
-    redis.call('ZADD', P .. 'delayed', now + job[4], place_in(middle, id))
-  else
-    redis.call('ZADD', P .. 'ready:' .. lane, 0, place_in(middle, id))
-    redis.call('ZADD', P .. 'ready', lane, lane)
-  end
-  redis.call('HINCRBY', P .. 'tally', lane * 8 + QUEUED, 1)
-  tell()
-  return {}
 end
 
 -- ---------------------------------------------------------------- look

@@ -1,5 +1,5 @@
 -- The hot call: settle, change values, count and claim, in this order.
--- args: 1 settlements, 2 changes, 3 counts, 4 the wish or nil, 5 the newest version that was seen, 6 the name of the call.
+-- args: 1 settlements, 2 changes, 3 counts, 4 the wish or nil, 5 the newest version that was seen, 6 the call's name.
 
 go_on_when_full()
 local settled = #args[1] > 0 and settle(args[1]) or ''

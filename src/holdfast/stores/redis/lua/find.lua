@@ -1,6 +1,6 @@
 -- Looks at some jobs, newest first, and passes over those of other states, queues and tasks.
--- args: 1 the index to look into, 2 seq before which to begin or '+inf', 3 how many to look at, 4 by number the states that
--- are wanted or nil, 5 queue or '', 6 task or ''.
+-- args: 1 the index to look into, 2 seq before which to begin or '+inf', 3 how many to look at, 4 by number the states
+-- that are wanted or nil, 5 queue or '', 6 task or ''.
 -- Answers with the records, each one's seq, and where it stopped: '' at the end.
 
 local wanted, queue, task, most = args[4], args[5], args[6], args[3]

@@ -1,7 +1,7 @@
 -- Idempotency keys.
 
--- A job's text is the size of its facts, the facts and the payload. Facts: 1 task, 2 queue, 3 priority, 4 tenant, 5 user,
--- 6 project, 7 idempotency key, 8 trace.
+-- A job's text is the size of its facts, the facts and the payload. Facts: 1 task, 2 queue, 3 priority, 4 tenant,
+-- 5 user, 6 project, 7 idempotency key, 8 trace.
 local function parts_of(text)
   local size = struct.unpack('>I4', text)
   return cmsgpack.unpack(string.sub(text, 5, 4 + size)), string.sub(text, 5 + size)

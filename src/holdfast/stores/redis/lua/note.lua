@@ -1,6 +1,6 @@
 -- Remembers what a running job wants remembered, if its lease holds.
--- args: 1 id, 2 token, 3 text of the checkpoint or 0, 4 name of the step or nil, 5 text of what it returned, 6 progress or
--- nil, 7 blame or nil.
+-- args: 1 id, 2 token, 3 text of the checkpoint or 0, 4 name of the step or nil, 5 text of what it returned, 6 progress
+-- or nil, 7 blame or nil.
 
 local id, token = args[1], args[2]
 local text = redis.call('HGET', P .. 'state', id)

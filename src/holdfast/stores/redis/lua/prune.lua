@@ -1,7 +1,7 @@
--- Deletes up to so many records whose time is over, and some of what nobody needs any more. Answers with how many records,
--- and whether there are more.
--- args: 1 limit, 2 for how many minutes counts are kept, 3 for how many seconds what was removed of the values, 4 for how
--- many seconds workers that are gone.
+-- Deletes up to so many records whose time is over, and some of what nobody needs any more. Answers with how many
+-- records, and whether there are more.
+-- args: 1 limit, 2 for how many minutes counts are kept, 3 for how many seconds what was removed of the values, 4 for
+-- how many seconds workers that are gone.
 
 local AT_ONCE, LANES_AT_ONCE = 500, 200
 local limit = math.min(args[1], AT_ONCE)
@@ -64,6 +64,7 @@ while removed < limit and looked_at < AT_ONCE do
   if #rest > 0 then
     redis.call('ZADD', P .. 'kept', found[2], cmsgpack.pack(rest))
   end
+  flush_removed()
 end
 flush()
 return { removed, #redis.call('ZRANGEBYSCORE', P .. 'kept', '-inf', now, 'LIMIT', 0, 1) }

@@ -1,5 +1,7 @@
 -- Removes jobs that have ended, with all that belongs to them.
 
+local removed_ids = {}
+
 local function remove(id, job)
   if job[KEYED] == 1 then
     local scope = scope_of((parts_of(redis.call('HGET', P .. 'job', id))))
@@ -10,11 +12,16 @@ local function remove(id, job)
   if job[MORE] == 1 then
     redis.call('DEL', P .. 'more:' .. id, P .. 'attempts:' .. id)
   end
-  redis.call('HDEL', P .. 'job', id)
-  redis.call('HDEL', P .. 'state', id)
-  redis.call('ZREM', P .. 'all', id)
+  removed_ids[#removed_ids + 1] = id
   if GIVEN_UP[job[STATE]] then
     redis.call('ZREM', P .. GIVEN_UP[job[STATE]], id)
   end
   tally(job[LANE], job[STATE], -1)
+end
+
+local function flush_removed()
+  write_many('HDEL', 'job', removed_ids)
+  write_many('HDEL', 'state', removed_ids)
+  write_many('ZREM', 'all', removed_ids)
+  removed_ids = {}
 end

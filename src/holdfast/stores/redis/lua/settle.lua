@@ -1,6 +1,6 @@
 -- Settles claimed jobs, each guarded by its id, its state and the token of the lease.
--- A settlement is {id, token, number of the change, state, keep_s or -1, elapsed_s, started_at or -1, text of the result
--- or 0}, and where there is more to say also {…, delay_s or -1 where it ends, reason, is refunded, is suspect,
+-- A settlement is {id, token, number of the change, state, keep_s or -1, elapsed_s, started_at or -1, text of the
+-- result or 0}, and where there is more to say also {…, delay_s or -1 where it ends, reason, is refunded, is suspect,
 -- text of the attempt or 0, text of the failure or 0, failed_at}.
 
 local RELEASE = 4
@@ -79,9 +79,12 @@ local function completed(id, text, one)
   local result = one[8]
   tally(lane, RUNNING, -1)
   tally(lane, COMPLETED, 1)
+  if one[7] >= 0 then
+    started_at = one[7]
+  end
   return struct.pack(
-    FRONT, COMPLETED, one[3], 0, is_alone, 0, result > 0 and 1 or 0, now, one[6], one[7] < 0 and started_at or one[7], keep,
-    attempt, retries + 1, 0
+    FRONT, COMPLETED, one[3], 0, is_alone, 0, result > 0 and 1 or 0, now, one[6], started_at, keep, attempt,
+    retries + 1, 0
   ) .. string.sub(text, MIDDLE_AT, TAIL_AT - 1) .. '\0' .. string.char(#token) .. token
     .. string.sub(text, at + 1 + string.byte(text, at)) .. (result > 0 and ARGV[2 + result] or '')
 end

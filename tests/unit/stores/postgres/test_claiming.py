@@ -1,0 +1,123 @@
+"""Claims of many at once, by the index, in their order."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast.clock import new_id, new_token
+from holdfast.ports import Claim, Exchange, Settlement, ValueChange, WorkerRecord
+from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.arrays import ints
+from holdfast.stores.postgres.claim import _TAKE
+from holdfast.stores.postgres.connection import address_of, connect
+from holdfast.stores.postgres.db import Db
+from holdfast.types import Change, NewJob
+from tests.unit.stores.postgres.conftest import CheckBooks, Plain
+
+
+def new_job(**options: Any) -> NewJob:
+    return NewJob(**{"id": new_id(), "task": "greet", "payload": b"{}", **options})
+
+
+async def work(url: str, worker: str, n: int, done: list[str]) -> None:
+    """A worker with a store of its own: claim and complete until so many are done by all."""
+    store = PostgresStore(url)
+    await store.heartbeat(WorkerRecord(id=worker, lease_s=60.0))
+    settlements: list[Settlement] = []
+    while len(done) < n:
+        token = new_token()
+        claim = Claim(worker=worker, token=token, limit=7)
+        answer = await store.exchange(Exchange(settlements=settlements, claim=claim))
+        assert all(answer.settled)
+        done += [one.id for one in settlements]
+        settlements = [Settlement(id=one.id, token=token, change=Change.COMPLETE) for one in answer.deliveries]
+    await store.close()
+
+
+@pytest.mark.parametrize("n_lanes", [1, 5, 40])
+async def test_stores_that_race_share_the_jobs_out_without_a_double(
+    store: PostgresStore, postgres_url: str, check_books: CheckBooks, n_lanes: int
+) -> None:
+    jobs = [new_job(task=f"t{n % n_lanes}", priority=n % 3) for n in range(300)]
+    await store.enqueue(jobs)
+    done: list[str] = []
+    threads = [
+        threading.Thread(target=lambda n=n: asyncio.run(work(postgres_url, f"w{n}", len(jobs), done))) for n in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        await asyncio.to_thread(thread.join, 50.0)
+    assert sorted(done) == sorted(job.id for job in jobs)
+    check_books()
+
+
+async def test_a_lane_whose_first_jobs_others_hold_does_not_hide_the_next_lane(
+    store: PostgresStore, plain: Plain, check_books: CheckBooks
+) -> None:
+    first = [new_job(task="first", priority=9) for _ in range(5)]
+    then = [new_job(task="then") for _ in range(5)]
+    await store.enqueue([*first, *then])
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    claim = Claim(worker="w", token=new_token(), limit=5)
+    with plain.transaction():
+        plain.execute("SELECT 1 FROM holdfast_ready WHERE priority = 9 FOR UPDATE")
+        answer = await store.exchange(Exchange(claim=claim))
+        assert [one.id for one in answer.deliveries] == [job.id for job in then]
+    check_books()
+
+
+async def test_a_claim_from_a_backlog_looks_only_at_the_first_of_it(
+    store: PostgresStore, plain: Plain, postgres_url: str
+) -> None:
+    await store.enqueue([new_job() for _ in range(3000)])
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    line = connect(address_of(postgres_url, "", 10.0), is_hot=True)
+    values = {"lanes": ints([1]), "limits": ints([5]), "worker": "w", "token": new_token()}
+    explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {_TAKE}"
+    ((plan,),) = Db(line, lambda: 0.0).rows(explain, **values, is_alone=False, is_more=False)
+    line.close()
+    scans = list(_nodes(plan[0]["Plan"], "holdfast_ready"))
+    assert any(node.get("Index Name") == "holdfast_ready_first" for node in scans)
+    assert {node["Node Type"] for node in scans} <= {"Index Scan", "Index Only Scan", "Tid Scan", "ModifyTable"}
+    assert max(node["Actual Rows"] for node in scans) <= 5
+    assert plan[0]["Plan"]["Shared Hit Blocks"] < 400
+
+
+def _nodes(plan: dict[str, Any], table: str) -> Any:
+    if plan.get("Relation Name") == table:
+        yield plan
+    for child in plan.get("Plans", []):
+        yield from _nodes(child, table)
+
+
+async def test_values_come_to_light_in_the_order_of_their_versions(store: PostgresStore, postgres_url: str) -> None:
+    """Nobody who has seen a version is told of a lower one later."""
+    stores = [PostgresStore(postgres_url) for _ in range(3)]
+    told: list[int] = []
+
+    async def change(one: PostgresStore, key: str) -> None:
+        version = 0
+        for n in range(40):
+            answer = await one.exchange(Exchange(changes=[ValueChange(key, version, b"%d" % n)], seen=version))
+            assert list(answer.changed) == [True]
+            version = next(value.version for value in answer.values if value.key == key)
+
+    async def read() -> None:
+        seen = 0
+        while len(told) < 120:
+            versions = [value.version for value in (await store.exchange(Exchange(seen=seen))).values]
+            told.extend(versions)
+            seen = max([seen, *versions])
+            if seen == 120:
+                return
+
+    async with asyncio.timeout(50):
+        await asyncio.gather(read(), *(change(one, f"k{n}") for n, one in enumerate(stores)))
+    assert told == sorted(set(told))
+    for one in stores:
+        await one.close()

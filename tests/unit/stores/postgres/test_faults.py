@@ -1,0 +1,184 @@
+"""Connections that break, hang or lose an answer: what was asked for happens once, and every wait ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from holdfast.clock import SystemClock, new_id, new_token
+from holdfast.errors import StoreAway
+from holdfast.ports import Claim, Enqueued, Exchange, Settlement, WorkerRecord
+from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.faults import translated
+from holdfast.testing import FaultProxy
+from holdfast.types import Change, JobState, NewJob
+from tests.unit.stores.postgres.conftest import CheckBooks, Plain
+
+ANSWER_S = 1.0
+BOUND_S = 8.0
+
+
+@pytest.fixture
+def proxy(postgres_url: str) -> Iterator[FaultProxy]:
+    parts = urlsplit(postgres_url)
+    assert parts.port is not None
+    with FaultProxy("127.0.0.1", parts.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def far(postgres_url: str, proxy: FaultProxy) -> AsyncIterator[PostgresStore]:
+    """The same store over a bad network."""
+    parts = urlsplit(postgres_url)
+    store = PostgresStore(postgres_url.replace(f":{parts.port}/", f":{proxy.port}/"), answer_s=ANSWER_S)
+    assert store.capabilities
+    yield store
+    proxy.heal()
+    await store.close()
+
+
+def new_job(**options: str) -> NewJob:
+    return NewJob(id=new_id(), task="greet", payload=b"{}", **options)  # type: ignore[arg-type]
+
+
+async def claim(store: PostgresStore, limit: int = 10) -> list[Settlement]:
+    """Claim as a worker that is alive; how to complete what it got."""
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    got = await store.exchange(Exchange(claim=Claim(worker="w", token=new_token(), limit=limit)))
+    return [Settlement(id=one.id, token=one.token, change=Change.COMPLETE) for one in got.deliveries]
+
+
+def end_all_connections(plain: Plain) -> int:
+    """As an operator, or a server that is restarted, does it."""
+    found = plain.execute(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+        "WHERE pid <> pg_backend_pid() AND application_name = 'holdfast'"
+    ).fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+async def test_verbs_go_on_when_every_connection_was_ended(
+    store: PostgresStore, plain: Plain, check_books: CheckBooks
+) -> None:
+    job = new_job()
+    assert await store.enqueue([job]) == [Enqueued(job.id)]
+    (done,) = await claim(store, 1)
+    await store.get([job.id])
+    assert end_all_connections(plain) >= 4
+    other = new_job()
+    assert store.enqueue_now([other]) == [Enqueued(other.id)]
+    assert list((await store.exchange(Exchange(settlements=[done]))).settled) == [True]
+    assert (await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))).is_alive
+    assert len((await store.stats()).tallies) == 2
+    assert [record and record.state for record in await store.get([job.id])] == [JobState.COMPLETED]
+    check_books()
+
+
+async def test_a_job_whose_answer_was_lost_is_one_job(
+    far: PostgresStore, proxy: FaultProxy, check_books: CheckBooks
+) -> None:
+    await far.enqueue([new_job()])
+    for _ in range(5):
+        job = new_job()
+        proxy.drop_reply(1, to=job.id.encode())
+        assert far.enqueue_now([job]) == [Enqueued(job.id, is_new=False)]  # it was there already, from the first time
+        assert [record and record.id for record in await far.get([job.id])] == [job.id]
+    assert proxy.traffic.replies_dropped == 5
+    check_books()
+
+
+async def test_a_claim_and_a_settlement_whose_answers_were_lost_happen_once(
+    far: PostgresStore, proxy: FaultProxy, check_books: CheckBooks
+) -> None:
+    jobs = [new_job() for _ in range(4)]
+    await far.enqueue(jobs)
+    await far.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    token = new_token()
+    proxy.drop_reply(1, to=token)
+    got = await far.exchange(Exchange(claim=Claim(worker="w", token=token, limit=2)))
+    assert [one.id for one in got.deliveries] == [job.id for job in jobs[:2]]
+    done = [Settlement(id=one.id, token=token, change=Change.COMPLETE) for one in got.deliveries]
+    proxy.drop_reply(1, to=token)
+    assert list((await far.exchange(Exchange(settlements=done))).settled) == [True, True]
+    assert proxy.traffic.replies_dropped == 2
+    records = await far.get([job.id for job in jobs])
+    assert [(record.state, record.attempt) for record in records if record] == [
+        (JobState.COMPLETED, 1),
+        (JobState.COMPLETED, 1),
+        (JobState.QUEUED, 0),
+        (JobState.QUEUED, 0),
+    ]
+    check_books()
+
+
+@pytest.mark.parametrize("direction", ["both", "requests", "replies"])
+async def test_a_network_that_swallows_everything_is_noticed_in_bounded_time(
+    far: PostgresStore, proxy: FaultProxy, direction: str
+) -> None:
+    await far.enqueue([new_job()])
+    await claim(far)
+    proxy.blackhole(direction)  # type: ignore[arg-type]
+    machine = SystemClock()
+    began_s = machine.monotonic()
+    calls = [
+        asyncio.to_thread(far.enqueue_now, [new_job()]),
+        far.exchange(Exchange()),
+        far.heartbeat(WorkerRecord(id="w", lease_s=60.0)),
+    ]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StoreAway] * 3
+    assert machine.monotonic() - began_s < BOUND_S
+    proxy.heal()
+    job = new_job()
+    assert await far.enqueue([job]) == [Enqueued(job.id)]
+
+
+async def test_a_server_that_is_away_is_said_to_be_so_and_comes_back_by_itself(
+    far: PostgresStore, proxy: FaultProxy
+) -> None:
+    await far.enqueue([new_job()])
+    proxy.refuse()
+    proxy.reset()
+    with pytest.raises(StoreAway, match="cannot be reached"):
+        await far.enqueue([new_job()])
+    with pytest.raises(StoreAway, match="cannot be reached"):
+        await far.exchange(Exchange())
+    proxy.heal()
+    job = new_job()
+    assert await far.enqueue([job]) == [Enqueued(job.id)]
+    assert (await far.exchange(Exchange())).now > 0
+
+
+async def test_a_job_that_somebody_has_locked_is_passed_over_and_comes_later(
+    store: PostgresStore, plain: Plain, check_books: CheckBooks
+) -> None:
+    jobs = [new_job() for _ in range(3)]
+    await store.enqueue(jobs)
+    with plain.transaction():
+        plain.execute("SELECT 1 FROM holdfast_ready ORDER BY seq LIMIT 1 FOR UPDATE")
+        assert [one.id for one in await claim(store)] == [job.id for job in jobs[1:]]
+    assert [one.id for one in await claim(store)] == [jobs[0].id]
+    check_books()
+
+
+def test_each_kind_of_error_says_what_would_help() -> None:
+    for kind, words, is_away in (
+        (psycopg.errors.DiskFull, "disk is full", True),
+        (psycopg.errors.TooManyConnections, "max_connections", True),
+        (psycopg.errors.ReadOnlySqlTransaction, "read-only", True),
+        (psycopg.errors.InvalidPassword, "password", False),
+        (psycopg.errors.InvalidCatalogName, "no such database", False),
+        (psycopg.errors.AdminShutdown, "told to end", True),
+        (psycopg.errors.InsufficientPrivilege, "may not do this", False),
+        (psycopg.errors.UndefinedColumn, "UndefinedColumn", False),
+    ):
+        told = translated(kind("some\nlines password=hunter2"), "postgresql://h/db")
+        assert words in str(told)
+        assert isinstance(told, StoreAway) is is_away
+        assert "hunter2" not in str(told)
+        assert "\n" not in str(told)
