@@ -1,4 +1,4 @@
-"""What a claim costs with few jobs in the file and with a million, most of which may not be claimed.
+"""What a claim costs with few jobs in the store and with a million, most of which may not be claimed.
 
 The 999,000 are older than the 1,000 others, so they stand first in line. They have a queue, a breaker and a limit of
 their own: each of these in turn is given no room, as a pause, an open breaker and an exhausted limit do.
@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 from statistics import median
 
-from jobs_timing import BATCH, serve
+from jobs_timing import BATCH
 
 from holdfast.clock import new_id, new_token
-from holdfast.ports import Claim, Exchange, Settlement, WorkerRecord
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.ports import Claim, Exchange, Settlement, Store, WorkerRecord
 from holdfast.types import Change, NewJob
+from holdfast.wiring import open_store
 
 LIMIT = 100
 FREE = 1_000
@@ -30,11 +29,11 @@ CAPS: dict[str, dict[str, int]] = {
 }
 
 
-def fill(folder: str, held: int) -> float:
+def fill(url: str, held: int) -> float:
     """Enqueue so many jobs that can be held back, then 1,000 others; jobs a second."""
 
     async def work() -> float:
-        store = SqliteStore(Path(folder) / "holdfast.db")
+        store = open_store(url)
         began = time.perf_counter()
         for start in range(0, held, BATCH):
             count = min(BATCH, held - start)
@@ -51,14 +50,14 @@ def _job(queue: str, gates: tuple[str, ...]) -> NewJob:
     return NewJob(id=new_id(), task="noop", payload=b"{}", queue=queue, gates=gates)
 
 
-def claim_ms(folders: list[str], rounds: int) -> list[dict[str, float]]:
-    """Milliseconds to claim 100 jobs, the commit included: for each file the medians, by what holds jobs back.
+def claim_ms(urls: list[str], rounds: int) -> list[dict[str, float]]:
+    """Milliseconds to claim 100 jobs, the commit included: for each store the medians, by what holds jobs back.
 
-    The files take turns, so that all of them meet the same machine.
+    The stores take turns, so that all of them meet the same machine.
     """
 
     async def work() -> list[dict[str, float]]:
-        stores = [SqliteStore(Path(folder) / "holdfast.db") for folder in folders]
+        stores = [open_store(url) for url in urls]
         worker = new_id()
         times: list[dict[str, list[float]]] = [{name: [] for name in CAPS} for _ in stores]
         for store in stores:
@@ -75,7 +74,7 @@ def claim_ms(folders: list[str], rounds: int) -> list[dict[str, float]]:
     return asyncio.run(work())
 
 
-async def _claim(store: SqliteStore, worker: str, caps: dict[str, int]) -> float:
+async def _claim(store: Store, worker: str, caps: dict[str, int]) -> float:
     """Seconds for one claim; what it brought is given back."""
     claim = Claim(worker=worker, token=new_token(), limit=LIMIT, caps=caps)
     began = time.perf_counter()
@@ -89,7 +88,3 @@ async def _claim(store: SqliteStore, worker: str, caps: dict[str, int]) -> float
     if not all(released.settled):
         raise RuntimeError("a lease was lost")
     return seconds
-
-
-if __name__ == "__main__":
-    serve(fill, claim_ms)

@@ -1,6 +1,6 @@
 """How a queue is timed: every figure in processes of its own, on a real disk, a drain watched from outside.
 
-A figure's process is a bench module run with the name of a function and its arguments; it prints what it returns.
+A figure's process calls one function of a bench module (jobs_call.py) and prints what it returns.
 """
 
 from __future__ import annotations
@@ -14,21 +14,31 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+PYTHON = Path(sys.executable)
 BATCH = 1_000
 CHILD_LIMIT_S = 600.0
 POLL_S = 0.003
+POLL_SPARES = 10
+"""Where counting is slow it is done less often, so that it takes no more than a tenth of the time."""
 PATIENCE_S = 120.0
 """A drain that makes no progress for so long has failed."""
+ENDS_WITHIN_S = 10.0
+"""Workers that take longer to end are killed; nothing is measured after that."""
+LOG_SHOWN = 2_000
 PAGE = b"\xa5" * 4096
 IN_MEMORY = {"tmpfs", "ramfs"}
 
 Worker = subprocess.Popen[bytes]
+
+
+class Failed(Exception):
+    """A subject could not be measured, and why."""
 
 
 # ---- the machine
@@ -91,6 +101,7 @@ def workplace(parent: Path) -> Iterator[Path]:
     if kind in IN_MEMORY:
         sys.exit(f"{parent} is on {mount}, which is {kind}: nothing is durable there. Name another place with --dir.")
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=parent))
+    folder.chmod(0o755)  # a server with a user of its own must reach what is in it
     try:
         yield folder
     finally:
@@ -100,51 +111,63 @@ def workplace(parent: Path) -> Iterator[Path]:
 # ---- processes
 
 
-def serve(*functions: Callable[..., object]) -> None:
-    """Be a figure's process: call the function that the command line names, and print what it returns."""
-    _, name, arguments = sys.argv
-    chosen = {function.__name__: function for function in functions}[name]
-    print(json.dumps(chosen(**json.loads(arguments))))
-
-
-def command_of(module: str, function: str, **arguments: object) -> list[str]:
-    """The command of a figure's process."""
-    return [sys.executable, str(HERE / f"{module}.py"), function, json.dumps(arguments, default=str)]
-
-
-def run(module: str, function: str, **arguments: object) -> Any:
+def run(module: str, function: str, environment: Mapping[str, str], python: Path = PYTHON, **arguments: object) -> Any:
     """What the function of that bench module returns, in a process of its own."""
-    command = command_of(module, function, **arguments)
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=CHILD_LIMIT_S, cwd=HERE)
+    command = [str(python), "-m", "jobs_call", module, function, json.dumps(arguments)]
+    done = subprocess.run(
+        command,
+        env=_environment(environment),
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=CHILD_LIMIT_S,
+    )
     if done.returncode:
-        sys.exit(f"{module}.{function} failed with {done.returncode}")
+        raise Failed(f"{module}.{function} ended with {done.returncode}: {done.stderr[-LOG_SHOWN:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def _environment(environment: Mapping[str, str]) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(HERE), **environment}
+
+
 @contextmanager
-def started(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Iterator[Worker]:
-    """A process that runs inside the block; what it says goes to the log."""
-    path = {"PYTHONPATH": str(HERE)}
+def started(
+    command: Sequence[str], environment: Mapping[str, str], log: Path, *, is_killed: bool = False
+) -> Iterator[Worker]:
+    """A process that runs inside the block; what it says goes to the log. is_killed: it is not asked to end."""
     with log.open("ab") as output:
         process = subprocess.Popen(
-            command, env={**os.environ, **path, **environment}, cwd=HERE, stdout=output, stderr=subprocess.STDOUT
+            command, env=_environment(environment), cwd=HERE, stdout=output, stderr=subprocess.STDOUT
         )
         try:
             yield process
         finally:
-            process.send_signal(signal.SIGTERM)
             try:
-                process.wait(20)
+                if not is_killed:
+                    process.send_signal(signal.SIGTERM)
+                    process.wait(ENDS_WITHIN_S)
             except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+                is_killed = True
+            if is_killed:
+                kill_tree(process)
+
+
+def kill_tree(process: Worker) -> None:
+    """SIGKILL to a process and all below it, and wait for it."""
+    family = [process.pid, *children_of(process.pid)]
+    for pid in family:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
 
 
 def cpu_s(pid: int) -> float:
     """Seconds of processor time that a process and its living children have used."""
     ticks = os.sysconf("SC_CLK_TCK")
     total = 0.0
-    for one in [pid, *_children(pid)]:
+    for one in [pid, *children_of(pid)]:
         fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
         total += (int(fields[11]) + int(fields[12])) / ticks
     return total
@@ -153,15 +176,19 @@ def cpu_s(pid: int) -> float:
 def peak_mb(pid: int) -> float:
     """The most memory that a process and its living children have had, in MB, each at its own peak."""
     total = 0.0
-    for one in [pid, *_children(pid)]:
+    for one in [pid, *children_of(pid)]:
         lines = Path(f"/proc/{one}/status").read_text().splitlines()
         total += next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024 / 1e6
     return total
 
 
-def _children(pid: int) -> list[int]:
-    children = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return [*children, *(below for child in children for below in _children(child))]
+def children_of(pid: int) -> list[int]:
+    """All processes below one, however deep."""
+    try:
+        children = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:  # it has gone by itself
+        return []
+    return [*children, *(below for child in children for below in children_of(child))]
 
 
 # ---- rates and drains
@@ -174,9 +201,14 @@ def rate_of(count: int, work: Callable[[], object]) -> float:
     return count / (time.perf_counter() - began)
 
 
-def drain_rate(
-    count_done: Callable[[], int], total: int, workers: Sequence[subprocess.Popen[bytes]], log: Path
-) -> float:
+async def async_rate_of(count: int, work: Callable[[], Awaitable[object]]) -> float:
+    """The same for work that is awaited."""
+    began = time.perf_counter()
+    await work()
+    return count / (time.perf_counter() - began)
+
+
+def drain_rate(count_done: Callable[[], int], total: int, workers: Sequence[Worker], log: Path) -> float:
     """Jobs a second from the first completion seen to the last; the start of the worker is left out."""
     first = _wait_for(count_done, 1, workers, log)
     began = time.perf_counter()
@@ -186,15 +218,19 @@ def drain_rate(
 
 def _wait_for(count_done: Callable[[], int], least: int, workers: Sequence[Worker], log: Path) -> int:
     last, seen_at = 0, time.monotonic()
-    while (done := count_done()) < least:
+    while True:
+        asked_at = time.monotonic()
+        done = count_done()
+        if done >= least:
+            return done
+        now = time.monotonic()
         if done > last:
-            last, seen_at = done, time.monotonic()
+            last, seen_at = done, now
         ended = [worker.returncode for worker in workers if worker.poll() is not None]
-        if ended or time.monotonic() - seen_at > PATIENCE_S:
+        if ended or now - seen_at > PATIENCE_S:
             why = f"the worker ended with {ended[0]}" if ended else f"nothing happened for {PATIENCE_S:.0f} s"
-            sys.exit(f"{done} of {least} jobs, then {why}:\n{log.read_text(errors='replace')[-2000:]}")
-        time.sleep(POLL_S)
-    return done
+            raise Failed(f"{done} of {least} jobs, then {why}: {log.read_text(errors='replace')[-LOG_SHOWN:]}")
+        time.sleep(max(POLL_S, (now - asked_at) * POLL_SPARES))
 
 
 def pauses(count: int) -> Iterator[float]:

@@ -21,6 +21,9 @@ _COMMITS: Final = ("on", "off", "local", "remote_write", "remote_apply")
 _OF_REDIS: Final = frozenset({"db", "username", "password", "client_name"})
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 _HAS_QUERY: Final = re.compile(r"([^?@]*@)?[^?@]*\?\w+=")
+_HOST: Final = r"(\[[^\[\]]*\]|[^\[\]:,@]*)(:\d*)?"
+_HOSTS: Final = re.compile(rf"{_HOST}(,{_HOST})*")
+_PASSWORD: Final = re.compile(r"(password\s*=\s*)\S+", re.IGNORECASE)
 _SECRET: Final = re.compile(r"password|passwd|secret|token|key", re.IGNORECASE)
 
 
@@ -51,10 +54,9 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
         from holdfast.stores.sqlite import SqliteStore  # noqa: PLC0415
 
         return SqliteStore(path, synchronous=synchronous)
-    if parts.scheme in _POSTGRES:
-        return _postgres(url, parts)
-    if parts.scheme in _REDIS:
-        return _redis(url, parts)
+    if parts.scheme in _POSTGRES | _REDIS and "://" in url:
+        _check_place(url, parts)
+        return _postgres(url, parts) if parts.scheme in _POSTGRES else _redis(url, parts)
     raise ConfigError(f"url={shown(url)!r}: must be one such as {_EXAMPLES}")
 
 
@@ -74,9 +76,11 @@ def shown(url: str) -> str:
     """The URL as it may be shown: whatever may be a password in it is left out."""
     head, slashes, rest = url.partition("://")
     if not slashes:
-        head, rest = "", url
+        head, rest = "", _PASSWORD.sub(r"\1…", url)
     rest, mark, query = rest.partition("?") if _HAS_QUERY.match(rest) else (rest, "", "")
     login, at, place = rest.rpartition("@")  # a password with a stray / ? or # in it ends at the last @ all the same
+    if slashes and not at and not _HOSTS.fullmatch(place.partition("/")[0]):
+        return f"{head}{slashes}…"  # what stands in the port's place may be a password
     user, colon, _ = login.partition(":")
     options = [(name, "…" if _SECRET.search(name) else value) for name, value in _pairs(query)]
     login = f"{user}:…" if colon else user
@@ -84,6 +88,17 @@ def shown(url: str) -> str:
 
 
 # ---------------------------------------------------------------- servers
+
+
+def _check_place(url: str, parts: SplitResult) -> None:
+    """Refuse what drivers would take for a host, and name in their errors, though it is a part of a password."""
+    if parts.fragment:
+        raise ConfigError(f"url={shown(url)!r}: has a # in it; in a user name or password write %23")
+    login, _, hosts = parts.netloc.rpartition("@")
+    if "@" in login:
+        raise ConfigError(f"url={shown(url)!r}: has more than one @; in a user name or password write %40")
+    if not _HOSTS.fullmatch(hosts):
+        raise ConfigError(f"url={shown(url)!r}: what follows // is no host with its port; write //user:password@host")
 
 
 def _postgres(url: str, parts: SplitResult) -> Store:
@@ -100,6 +115,11 @@ def _postgres(url: str, parts: SplitResult) -> Store:
     libpq = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
     own = "schema, synchronous_commit, and what libpq takes, such as sslmode"
     _refuse_unknown(url, options, libpq | {"synchronous_commit"}, own)
+    try:
+        psycopg.conninfo.conninfo_to_dict(url.partition("?")[0])
+    except psycopg.Error:  # it repeats what it cannot read, which may be the password
+        help_ = "in a user name or password write %20 for a blank, and %25 for a percent sign"
+        raise ConfigError(f"url={shown(url)!r}: cannot be read; {help_}") from None
     from holdfast.stores.postgres import PostgresStore  # noqa: PLC0415
 
     return PostgresStore(_with_options(url, options), schema=schema)
@@ -110,6 +130,11 @@ def _redis(url: str, parts: SplitResult) -> Store:
         import redis  # noqa: F401, PLC0415
     except ImportError as error:
         _refuse_missing(url, "redis", error)
+    if parts.scheme != "unix":
+        if "," in parts.netloc.rpartition("@")[2]:
+            raise ConfigError(f"url={shown(url)!r}: names more than one host; of a cluster one host is enough")
+        if parts.path.strip("/") and not parts.path.strip("/").isdecimal():
+            raise ConfigError(f"url={shown(url)!r}: {parts.path} must be the number of a database, as in /0")
     options = _options(url, parts)
     prefix = _named(url, "prefix", options.pop("prefix", "holdfast")) or "holdfast"
     replicas = _number(url, "wait_replicas", options.pop("wait_replicas", "0"))
@@ -133,8 +158,6 @@ def _options(url: str, parts: SplitResult) -> dict[str, str]:
     options = dict(pairs)
     if len(options) < len(pairs):
         raise ConfigError(f"url={shown(url)!r}: an option is given twice")
-    if parts.fragment:
-        raise ConfigError(f"url={shown(url)!r}: has a # in it; in a user name or password write %23")
     return options
 
 

@@ -82,7 +82,7 @@ class App:
         then sqlite:///holdfast.db.
     result_ttl: seconds for which completed and cancelled jobs are kept, with their results [a day].
     enqueue_wait: seconds for which enqueueing waits for a store that is away, trying again with the same ids, before
-        StoreAway is raised [0: raised at once].
+        StoreAway is raised [0: after the first try, which takes as long as the store is given to answer].
 
     Nothing is opened or created before the first use.
     """

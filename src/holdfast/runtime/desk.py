@@ -54,12 +54,19 @@ class LoopDesk:
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Leaving the block completes the job."""
-        if not self._store.capabilities.has_transactions:
-            place = self._store.capabilities.location
-            raise Permanent(f"job.transaction(): {place} has no transactions; sqlite:///… and postgresql://… have them")
+        check_transactions(self._store)
         with self._store.transaction(self._completed(self._run), self._limit_s) as tx:
             yield tx
         self._run.is_settled = True
+
+
+def check_transactions(store: Store) -> None:
+    """Permanent, where the store has none: no retry would help."""
+    kind = store.capabilities
+    if not kind.has_transactions:
+        raise Permanent(
+            f"job.transaction(): {kind.location} has no transactions; sqlite:///… and postgresql://… have them"
+        )
 
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from holdfast.ports import Beat, Clock, Store, WorkerRecord
 from holdfast.runtime.outage import Outage
 
 PART: Final = "heartbeat"
-_TO_STOP: Final = 0.1
+TO_STOP: Final = 0.1
 """The part of a lease that is left for stopping the work, when it cannot be renewed."""
 
 
@@ -46,6 +46,8 @@ class Heart:
         self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
         self._renewed_s = clock.monotonic()
         self._beating: asyncio.Task[object] | None = None
+        self.is_given_up = False
+        """Whether it is the store that has given the worker up, so that others have its jobs by now."""
 
     async def start(self) -> None:
         """Send the first heartbeat, which registers the worker, and go on with the others."""
@@ -75,9 +77,11 @@ class Heart:
     async def _beat(self) -> float | None:
         """One heartbeat; how long until the next, None when the lease is lost."""
         self._beating = asyncio.current_task()
+        if self._stop.is_set():  # between our look and now: there was nothing yet that could be cancelled
+            return None
         worker = self._describe()
         sent_s = self._clock.monotonic()
-        end_s = self._renewed_s + worker.lease_s * (1.0 - _TO_STOP)
+        end_s = self._renewed_s + worker.lease_s * (1.0 - TO_STOP)
         try:
             async with self._clock.timeout(max(0.0, end_s - sent_s)):
                 beat = await self._store.heartbeat(worker)
@@ -91,6 +95,7 @@ class Heart:
             return None
         self._outage.works(PART)
         if not beat.is_alive:
+            self.is_given_up = True
             self._on_lost("the store has given it up")
             return None
         self._renewed_s = sent_s

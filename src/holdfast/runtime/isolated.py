@@ -24,6 +24,7 @@ from holdfast.policy.judge import Bury, judge
 from holdfast.ports import Delivery, Note, Settlement, Store, Transaction
 from holdfast.runtime import wire
 from holdfast.runtime.context import JobContext
+from holdfast.runtime.desk import check_transactions
 from holdfast.runtime.run import encoded, storable
 from holdfast.runtime.spec import TaskSpec
 from holdfast.types import Change, Discard, Snooze
@@ -158,6 +159,7 @@ class _ChildDesk:
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Writes that commit together with the job's completion, from this process."""
+        check_transactions(self._store)
         keep_s = self.spec.result_keep_s if self.spec else None
         settlement = Settlement(
             id=self._delivery.id,

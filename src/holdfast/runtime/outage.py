@@ -48,7 +48,7 @@ class Outage:
             if is_first:
                 self._began_s = self._clock.monotonic()
         if is_first:
-            why = str(error) or type(error).__name__
+            why = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
             _logger.error("the store does not answer as it should (%s): %s; it is tried until it does", part, why)
         return AGAIN.delay(tries, rng=self._rng)
 
@@ -73,8 +73,8 @@ class Outage:
 
 
 def insist_now(call: Callable[[], T], limit_s: float, clock: Clock, rng: Rng = chance) -> T:
-    """Call until the store is there, waiting in between for at most so long in all; then StoreAway."""
-    pauses = _pauses(limit_s, clock, rng)
+    """Call until the store is there, for at most so long, and for as long as the last try takes; then StoreAway."""
+    pauses = _pauses(clock.monotonic() + limit_s, clock, rng)
     while True:
         try:
             return call()
@@ -84,7 +84,7 @@ def insist_now(call: Callable[[], T], limit_s: float, clock: Clock, rng: Rng = c
 
 async def insist(call: Callable[[], Awaitable[T]], limit_s: float, clock: Clock, rng: Rng = chance) -> T:
     """The same for async code."""
-    pauses = _pauses(limit_s, clock, rng)
+    pauses = _pauses(clock.monotonic() + limit_s, clock, rng)
     while True:
         try:
             return await call()
@@ -92,11 +92,10 @@ async def insist(call: Callable[[], Awaitable[T]], limit_s: float, clock: Clock,
             await clock.asleep(_next(pauses, limit_s, error))
 
 
-def _pauses(limit_s: float, clock: Clock, rng: Rng) -> Iterator[float]:
+def _pauses(end_s: float, clock: Clock, rng: Rng) -> Iterator[float]:
     """The waits; the last one ends when the time is over, and is followed by one more try."""
-    began_s = clock.monotonic()
     tries = 0
-    while (left_s := began_s + limit_s - clock.monotonic()) > 0.0:
+    while (left_s := end_s - clock.monotonic()) > 0.0:
         tries += 1
         yield min(left_s, AGAIN.delay(tries, rng=rng))
 

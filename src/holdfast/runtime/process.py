@@ -30,6 +30,8 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def main() -> None:
     """Load the app, work until told to stop, and exit with how it ended."""
     target, settings = sys.argv[1], msgspec.json.decode(sys.argv[2], type=WorkerSettings)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: _leave(Exit.DRAINED))  # nothing has begun yet
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     logging.basicConfig(level=os.environ.get("HOLDFAST_LOG", "INFO").upper(), format=_FORMAT)
@@ -59,7 +61,10 @@ async def _work(worker: Worker) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
-    return int(await worker.run())
+    code = int(await worker.run())
+    if code != Exit.DRAINED:
+        _leave(code)  # asyncio would wait for what does not end, such as a job's own thread, beyond its lease
+    return code
 
 
 def _leave(code: int, why: str = "") -> NoReturn:

@@ -504,7 +504,8 @@ class Runner:
                 self._report(run, SUCCESS)
                 self._settle(run.delivery, run.spec, judge_value(value), run.began_at)
             return
-        if run.stop == "shutdown" and run.task is not None:  # it was cancelled, whatever it made of that
+        is_cancelled = run.task is not None or not run.is_begun
+        if run.stop == "shutdown" and is_cancelled:  # whatever it made of that
             self._forget(run)
             self._report(run, IGNORED)
             if not run.is_settled:

@@ -6,10 +6,13 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from holdfast.ports import Clock
 
+P = ParamSpec("P")
+R = TypeVar("R")
 W = TypeVar("W")
 
 _TICK_S = 0.01
@@ -142,3 +145,18 @@ class Threads(Generic[W]):
             self._idle += 1
         self._permits.acquire()
         return not self._is_closed
+
+
+class OwnThreads(ThreadPoolExecutor):
+    """Where async jobs run what they hand to `asyncio.to_thread`; a job may be cancelled, and its thread goes on."""
+
+    def __init__(self) -> None:
+        super().__init__(thread_name_prefix="holdfast-own")
+        self.running: set[Future[Any]] = set()
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Run this, and know of it until it has ended."""
+        future = super().submit(fn, *args, **kwargs)
+        self.running.add(future)
+        future.add_done_callback(self.running.discard)
+        return future

@@ -21,7 +21,7 @@ from holdfast.errors import HoldfastError, StoreAway, StoreError, Unwritable
 from holdfast.fingerprint import in_a_line
 from holdfast.policy import bounds
 from holdfast.ports import Beat, Claim, Clock, Exchange, Exchanged, Settlement, Store, Value, WorkerRecord
-from holdfast.runtime.heart import Heart
+from holdfast.runtime.heart import TO_STOP, Heart
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.maintenance import Maintenance
 from holdfast.runtime.outage import AGAIN, Outage
@@ -31,6 +31,7 @@ from holdfast.runtime.runner import Room, Runner
 from holdfast.runtime.schedules import Schedule, Schedules
 from holdfast.runtime.shared.guards import SharedGuards
 from holdfast.runtime.spec import TaskSpec
+from holdfast.runtime.threads import OwnThreads
 from holdfast.types import BreakerChanged, BreakerMode, Change, Rng
 
 _logger = logging.getLogger("holdfast.worker")
@@ -187,6 +188,9 @@ class Worker:
     async def _open(self, *, is_patient: bool = False) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
+        self._own_threads = OwnThreads()
+        if self._is_replaceable:  # then the loop is ours
+            self._loop.set_default_executor(self._own_threads)
         self._ping = threading.Event()
         self._stalled_s = 0.0
         self._store_wait: asyncio.Task[None] | None = None
@@ -337,7 +341,20 @@ class Worker:
             os._exit(Exit.REPLACE)
 
     def _on_lost(self, why: str) -> None:
+        if self._is_replaceable:
+            threading.Thread(target=self._end_with_lease, name="holdfast-end", daemon=True).start()
         self._tell(self._lose, why)
+
+    def _end_with_lease(self) -> None:
+        """What cannot be stopped, on a thread or on the loop, must not go on beside the one who runs it next."""
+        self._clock.sleep(self._settings.lease_s * TO_STOP)
+        if self.runner.runs or self._is_on_threads():
+            _logger.critical("the lease is over, and a job that cannot be stopped runs on: this process is replaced")
+            os._exit(Exit.REPLACE)
+
+    def _is_on_threads(self) -> bool:
+        """Whether a thread may run a job, or what one has left behind; from any thread."""
+        return self.runner.is_on_threads or bool(self._own_threads.running)
 
     def _tell(self, what: Callable[..., object], *args: object) -> None:
         with suppress(RuntimeError):  # the loop is gone, and with it everybody who cared
@@ -346,7 +363,10 @@ class Worker:
     def _lose(self, why: str) -> None:
         _logger.error("worker %s stops its work: %s", self.id, why)
         self._is_lost = True
-        self.runner.stop(None, "cancelled")
+        if self._heart.is_given_up:
+            self.runner.stop(None, "cancelled")
+        else:  # nobody may have them yet: if so when the store is back, they go on at once, and are no suspects
+            self._give_all_back()
         if self._pumping is not None:
             self._pumping.cancel()  # it may be waiting for an answer that does not come
 
@@ -450,20 +470,26 @@ class Worker:
 
     async def _flush(self, deadline_s: float) -> bool:
         """Send what there is to say, until then; what a lost answer brought is given back. Whether all was said."""
-        while self.runner.settlements or self.guards.is_urgent or self._unanswered is not None:
+        while self._has_last_words():
             try:
                 async with self._clock.timeout(max(_LAST_WORD_S, deadline_s - self._clock.monotonic())):
                     self.runner.give_back((await self._exchange(0)).deliveries)
             except Exception as error:
                 again_s = await self._bear(error)
                 left_s = deadline_s - self._clock.monotonic()
-                if left_s <= 0.0 or (self._is_lost and self.runner.is_on_threads):
-                    _logger.error(
-                        "%d settlements could not be sent: their jobs are run again", len(self.runner.settlements)
-                    )
+                if left_s <= 0.0 or (self._is_lost and self._is_on_threads()):
+                    if unsent := len(self.runner.settlements):
+                        _logger.error("%d settlements could not be sent: their jobs are run again", unsent)
                     return False
                 await self._clock.asleep(min(again_s, left_s))
         return True
+
+    def _has_last_words(self) -> bool:
+        """What it has finished; and unless the lease is over, what is shared, and what a lost answer has brought."""
+        if self._is_lost:
+            self._unanswered = None  # what it brought, if anything, is an orphan already
+            return bool(self.runner.settlements)
+        return self._has_news() or self._unanswered is not None
 
     async def _bear(self, error: Exception) -> float:
         """An exchange failed: after how long to send it again, unless it is one settlement that cannot be sent."""
@@ -554,27 +580,38 @@ class Worker:
                 break
             await self._wait_for_news(min(left_s, 0.5))
         begun = [run for run in runner.runs.values() if not run.is_settled]
-        runner.stop(None, "shutdown")
-        for _ in range(100):  # cancelled code may still clean up
-            if not any(run.task is not None and not run.task.done() for run in runner.runs.values()):
-                break
-            await self._wait_for_news(0.05)
+        self._give_all_back()
+        await self._let_clean_up()
         is_said = await self._flush(max(deadline_s, self._clock.monotonic() + _LAST_WORD_S))
         if runner.must_be_replaced or self._is_lost:
             return Exit.REPLACE
         return Exit.RELEASED if begun or not is_said else Exit.DRAINED
 
+    def _give_all_back(self) -> None:
+        """Stop all that runs, and release it; threads are left to their end."""
+        self.runner.release_waiting(older_than_s=-_MINUTE_S)
+        self.runner.stop(None, "shutdown")
+
+    async def _let_clean_up(self) -> None:
+        """Cancelled code may take a moment."""
+        for _ in range(100):
+            if not any(run.task is not None and not run.task.done() for run in self.runner.runs.values()):
+                break
+            await self._wait_for_news(0.05)
+
     async def _send_late(self) -> None:
         """What was finished before the lease was over still counts, unless somebody has taken the job over by now.
 
-        So it is kept until the store is back; but not while a thread runs a job that is not ours any more.
+        So it is kept until the store is back, and so is what was stopped, to be released; but not while a thread runs a
+        job that is not ours any more.
         """
+        await self._let_clean_up()
         self._outage.only(_PART)
-        self._unanswered = None  # what it brought, if anything, is an orphan already
-        while self.runner.settlements and not self.runner.is_on_threads and not self._is_stopping:
+        while self._has_last_words() and not self._is_on_threads() and not self._is_stopping:
             try:
-                await self._exchange(0)
-            except StoreAway as error:
+                async with self._clock.timeout(self._settings.lease_s):
+                    await self._exchange(0)
+            except (StoreAway, TimeoutError) as error:
                 await self._rest(self._outage.fails(_PART, error))
             except Exception as error:
                 _logger.error("%d settlements could not be sent: %s", len(self.runner.settlements), error)

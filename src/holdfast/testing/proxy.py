@@ -245,6 +245,8 @@ class FaultProxy:
                     writer.write(chunk)
                     await writer.drain()
             await self._passage(way)
+            if link.is_silent:
+                await self._healed.wait()  # and is cut by then: its end must not pass either
             writer.write_eof()
         except OSError:
             self._cut(link)

@@ -92,6 +92,11 @@ async def anotes(job: JobContext) -> object:
     await job.aprogress(0.5)
     return [await job.astep("pay", pay), job.last_checkpoint, job.attempt]
 
+@app.task(name="transacts", isolate="process", retry=RETRY)
+def transacts(job: JobContext) -> None:
+    with job.transaction():
+        pass
+
 @app.task(name="innocent", retry=RetryPolicy(max_retries=0))
 async def innocent() -> int:
     return os.getpid()
@@ -215,6 +220,12 @@ async def test_a_job_that_is_cancelled_takes_its_process_along(lines: Lines) -> 
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not is_there(first.result)
+
+
+async def test_a_store_without_transactions_is_no_passing_failure(lines: Lines) -> None:
+    ended = await lines.run("transacts")
+    assert (ended.failure_type, ended.delay_s) == (FailureType.PERMANENT, None)
+    assert "has no transactions; sqlite:///" in ended.texts["message"]
 
 
 @pytest.mark.parametrize("task", ["notes", "anotes"])

@@ -16,6 +16,7 @@ from holdfast.clock import SystemClock, new_token
 from holdfast.errors import StoreAway, StoreError
 from holdfast.ports import Exchange, Settlement, WorkerRecord
 from holdfast.runtime.context import JobContext
+from holdfast.runtime.outage import insist, insist_now
 from holdfast.runtime.runner import Room
 from holdfast.runtime.worker import Exit, Worker, WorkerSettings
 from holdfast.stores.memory import MemoryStore
@@ -243,13 +244,14 @@ async def test_work_is_stopped_when_its_lease_is_over_and_not_before(
         assert running.done()
         records = [await scene.record(job) for job in (first, second)]
     assert running.result() is Exit.REPLACE
-    assert [one.state for one in records] == [JobState.COMPLETED, JobState.RUNNING]
+    # What was stopped goes on at once, with the same attempt, and is no suspect: no worker has died.
+    assert [(one.state, one.attempt) for one in records] == [(JobState.COMPLETED, 1), (JobState.QUEUED, 0)]
+    assert records[1].attempts == ()
     said = told(caplog)
     assert len(said) == 3, said
     assert "stops its work: its lease could not be renewed: no connection" in said[1]
-    # Its next life, with another id, takes back what it held.
-    async with scene.worker() as (_, running):
-        await scene.let_pass(LEASE_S)
+    async with scene.worker() as (_, running):  # its next life, with another id
+        await scene.let_pass(1.0)
         workers = (await scene.store.stats()).workers
         assert (await scene.record(second)).worker == workers[0].id
         scene.app.specs.clear()
@@ -281,14 +283,30 @@ async def test_what_was_finished_but_taken_over_meanwhile_is_refused_without_har
 
 
 async def test_an_answer_that_never_comes_does_not_keep_a_lost_worker(scene: Scene) -> None:
-    _, _, _, seen = await two_jobs(scene)
+    @scene.app.task(breaker=None)
+    async def work() -> None: ...
+
+    async with scene.worker() as (_, running):
+        await scene.let_pass(3.0)
+        scene.store.fail(fault="hang")
+        await scene.let_pass(LEASE_S)
+        await until(running.done)  # it has nothing to say
+        assert running.result() is Exit.REPLACE
+
+
+async def test_what_was_stopped_is_given_back_after_an_answer_that_never_came(scene: Scene) -> None:
+    _, second, _, seen = await two_jobs(scene)
     async with scene.worker() as (_, running):
         await scene.let_pass(3.0)
         scene.store.fail(fault="hang")
         await scene.let_pass(LEASE_S)
         await until(lambda: seen == ["stopped"])
+        await scene.let_pass(3 * LEASE_S)
+        await scene.mend()
+        await scene.let_pass(6.0)
         await until(running.done)
         assert running.result() is Exit.REPLACE
+    assert (await scene.record(second)).state is JobState.QUEUED
 
 
 async def test_while_a_thread_runs_a_lost_job_the_process_does_not_wait_for_the_store(scene: Scene) -> None:
@@ -363,6 +381,23 @@ async def test_a_stop_in_an_outage_ends_with_the_grace_time(
         await until(running.done)
         assert running.result() is Exit.RELEASED
     assert any("1 settlements could not be sent" in line for line in told(caplog))
+
+
+async def test_a_stop_in_an_outage_waits_for_no_claim_beyond_the_lease(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    @scene.app.task(breaker=None)
+    async def work() -> None: ...
+
+    async with scene.worker(WorkerSettings(lease_s=LEASE_S, grace_s=600.0)) as (worker, running):
+        await scene.let_pass(1.0)
+        scene.store.fail()  # the next claim has no answer: whatever it brought is an orphan when the lease is over
+        await scene.let_pass(3.0)
+        worker.stop()
+        await scene.let_pass(LEASE_S)
+        await until(running.done)
+        assert running.result() is Exit.REPLACE
+    assert not any("could not be sent" in line for line in told(caplog))
 
 
 async def test_a_thread_that_runs_a_lost_job_ends_the_grace_time(scene: Scene) -> None:
@@ -517,3 +552,25 @@ async def test_a_store_that_answers_late_is_slow_and_nothing_else(
         assert {(await scene.record(job)).state for job in jobs} == {JobState.COMPLETED}
         assert not running.done()
     assert told(caplog) == []
+
+
+# ---------------------------------------------------------------- one call, through an outage
+
+
+async def test_the_time_that_a_try_takes_is_a_part_of_the_wait() -> None:
+    clock, calls = ManualClock(), list[float]()
+
+    def call() -> None:
+        calls.append(clock.monotonic())
+        clock.advance(10.0)
+        raise StoreAway("no answer in time")
+
+    async def acall() -> None:
+        call()
+
+    with pytest.raises(StoreAway, match="tried for 3 s"):
+        insist_now(call, 3.0, clock, lambda: 1.0)
+    assert calls == [0.0]
+    with pytest.raises(StoreAway, match="tried for 12 s"):
+        await insist(acall, 12.0, clock, lambda: 1.0)
+    assert calls == [0.0, 10.0, 20.2]

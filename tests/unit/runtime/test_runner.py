@@ -638,3 +638,22 @@ async def test_what_is_claimed_is_given_back_when_starting_it_fails_in_a_way_nob
         await harness.runner.start(deliveries)
     assert [(one.change, one.is_refunded) for one in harness.runner.settlements] == [(Change.RELEASE, True)] * 2
     await harness.close()
+
+
+async def test_what_is_stopped_before_its_thread_has_begun_it_is_given_back(app: App) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    @app.task(breaker=None)
+    def work() -> None:
+        begun.set()
+        go.wait(5)
+
+    harness = Harness(app, Room(threads=1))
+    first, second = await harness.start(job_of(work), job_of(work))
+    await until(begun.is_set)
+    harness.runner.stop(None, "shutdown")
+    go.set()
+    settled = {one.id: one for one in await harness.settled(2)}
+    await harness.close()
+    assert (settled[first].change, settled[second].change) == (Change.COMPLETE, Change.RELEASE)
+    assert settled[second].is_refunded

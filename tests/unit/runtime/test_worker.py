@@ -734,7 +734,8 @@ async def test_a_worker_whose_heartbeats_fail_stops_before_its_lease_is_over(app
             await begun.wait()
             flaky.beats_fail = True
             assert await running is Exit.REPLACE
-    assert (await record_of(app, job)).state is JobState.RUNNING
+    record = await record_of(app, job)
+    assert (record.state, record.attempt) == (JobState.QUEUED, 0)  # given back, as nobody had taken it over yet
 
 
 # ---------------------------------------------------------------- settlements that cannot be written

@@ -271,6 +271,17 @@ def test_after_a_lost_reply_there_may_be_silence_until_it_is_healed(proxy: Fault
             client.recv(1)
 
 
+def test_the_server_does_not_learn_of_the_end_of_a_silent_connection(proxy: FaultProxy, echo: Echo) -> None:
+    with call(proxy) as client:
+        proxy.drop_reply(then="silence")
+        client.sendall(b"a")
+        assert hears_nothing(client)
+    CLOCK.sleep(QUIET_S)
+    assert echo.ends == []
+    proxy.heal()
+    until(lambda: echo.ends == ["reset"])
+
+
 def test_replies_are_counted_from_one(proxy: FaultProxy) -> None:
     with pytest.raises(ValueError, match="nth=0"):
         proxy.drop_reply(0)

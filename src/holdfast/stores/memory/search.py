@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from holdfast.ports import Query
@@ -33,27 +34,45 @@ def filter_of(query: Query) -> _Test:
 
 def groups_of(letters: Iterable[JobRecord]) -> list[Group]:
     """Dead letters, newest first, by fingerprint; the largest group first, and of two the one with the newer letter."""
-    by_fingerprint: dict[str, list[JobRecord]] = {}
+    found: dict[str, _Letters] = {}
     for letter in letters:
-        by_fingerprint.setdefault(letter.fingerprint, []).append(letter)
-    groups = [_group_of(fingerprint, letters) for fingerprint, letters in by_fingerprint.items()]
-    return sorted(groups, key=lambda group: -group.count)
+        same = found.get(letter.fingerprint)
+        if same is None:
+            same = found[letter.fingerprint] = _Letters(letter)
+        same.add(letter)
+    return sorted(map(_group_of, found.values()), key=lambda group: -group.count)
 
 
-def _group_of(fingerprint: str, letters: list[JobRecord]) -> Group:
-    newest = letters[0]
-    ended = [letter.ended_at for letter in letters if letter.ended_at is not None]
+class _Letters:
+    """What is remembered of dead letters with one fingerprint: there may be a great many."""
+
+    def __init__(self, newest: JobRecord) -> None:
+        self.newest = newest
+        self.count = 0
+        self.tasks: set[str] = set()
+        self.first_at, self.last_at = math.inf, -math.inf
+
+    def add(self, letter: JobRecord) -> None:
+        self.count += 1
+        self.tasks.add(letter.task)
+        if letter.ended_at is not None:
+            self.first_at = min(self.first_at, letter.ended_at)
+            self.last_at = max(self.last_at, letter.ended_at)
+
+
+def _group_of(letters: _Letters) -> Group:
+    newest = letters.newest
     failure_type = newest.failure_type or FailureType.SYSTEM  # a letter may have been buried without a failure
     return Group(
-        fingerprint=fingerprint,
-        count=len(letters),
-        tasks=tuple(sorted({letter.task for letter in letters})),
+        fingerprint=newest.fingerprint,
+        count=letters.count,
+        tasks=tuple(sorted(letters.tasks)),
         failure_type=failure_type,
         severity=newest.severity or failure_type.severity,
         error_name=newest.error_name,
         message=newest.message,
-        first_at=min(ended),
-        last_at=max(ended),
+        first_at=letters.first_at,
+        last_at=letters.last_at,
         sample_id=newest.id,
     )
 

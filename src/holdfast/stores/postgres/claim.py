@@ -16,7 +16,8 @@ from holdfast.stores.postgres.lanes import LaneReads
 from holdfast.stores.postgres.queries import load
 
 _SQL = load("claim.sql")
-_TAKE: Final = _SQL["take"].replace(":columns", COLUMNS)
+_JOBS_COLUMNS: Final = ", ".join(f"job.{column.strip()}" for column in COLUMNS.split(","))
+_TAKE: Final = _SQL["take"].replace(":columns", COLUMNS).replace(":jobs_columns", _JOBS_COLUMNS)
 _HELD: Final = _SQL["held"].replace(":columns", COLUMNS)
 _PROMOTED_AT_ONCE: Final = 1000
 _FEWEST_HEADS: Final = 16
@@ -45,12 +46,16 @@ class Claiming:
         self.now = 0.0
         self.newest_value = 0
 
-    def send(self) -> None:
-        """Make due jobs ready, look around, and take from the only lane there is, if there is only one."""
-        db, claim = self._db, self._claim
-        if claim.limit > 0:
-            db.run(_SQL["promote"], limit=max(_PROMOTED_AT_ONCE, 2 * claim.limit))
-        self._glance = db.run(_SQL["glance"], worker=claim.worker, token=claim.token)
+    def send(self, *, is_alone: bool) -> None:
+        """Make due jobs ready, look around, and take from the only lane there is, if there is only one.
+
+        Whether this is alone in its transaction decides how durable that has to be.
+        """
+        claim = self._claim
+        at_once = max(_PROMOTED_AT_ONCE, 2 * claim.limit)
+        self._glance = self._db.run(
+            _SQL["glance"], worker=claim.worker, token=claim.token, limit=at_once, is_alone=is_alone
+        )
         if self._look is not None and len(self._look.lanes) == 1:
             wishes = self._wishes_of_one()
             self._taken = self._take(wishes, is_more=False) if wishes else None
@@ -58,7 +63,8 @@ class Claiming:
     def answers(self) -> tuple[list[Delivery], dict[str, int]]:
         """What the claim brings, and the rows of these jobs."""
         assert self._glance is not None  # noqa: S101 - it was sent
-        ((self.now, self.newest_value, is_alive, is_used, next_due_at, newest_lane, epoch),) = self._glance.fetchall()
+        (row,) = self._glance.fetchall()
+        self.now, self.newest_value, is_alive, is_used, next_due_at, newest_lane, epoch, _ = row
         claim, db = self._claim, self._db
         rows: list[Any] = []
         self._is_refused = is_used or not is_alive

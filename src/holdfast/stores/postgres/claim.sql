@@ -1,28 +1,34 @@
--- What a claim must know.
--- name: glance
-SELECT
-    :now,
-    (SELECT coalesce(max(version), 0) FROM holdfast_values),
-    EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL),
-    EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s),
-    (SELECT wakes_at FROM holdfast_delayed ORDER BY wakes_at, seq LIMIT 1),
-    (SELECT coalesce(max(lane), 0) FROM holdfast_lanes),
-    coalesce((SELECT value FROM holdfast_meta WHERE key = 'lanes_epoch'), '')
-
 -- What every exchange must know.
 -- name: now
 SELECT :now, (SELECT coalesce(max(version), 0) FROM holdfast_values)
 
--- Delayed jobs that are due become ready; what another process is moving is left to it.
--- name: promote
-WITH due AS MATERIALIZED (
-    SELECT ctid AS place FROM holdfast_delayed WHERE wakes_at <= :now ORDER BY wakes_at, seq LIMIT %(limit)s
+-- What a claim must know; before that, delayed jobs that are due become ready, but for those that others are moving. A claim
+-- alone need not be on the disk when it is answered: what was not settled by then may run again after a server's crash.
+-- name: glance
+WITH clock AS MATERIALIZED (SELECT :now AS now),
+due AS MATERIALIZED (
+    SELECT ctid AS place FROM holdfast_delayed WHERE wakes_at <= (SELECT now FROM clock)
+    ORDER BY wakes_at, seq LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ),
 gone AS (
     DELETE FROM holdfast_delayed WHERE ctid = ANY (ARRAY(SELECT place FROM due)) RETURNING wakes_at, lane, priority, seq
+),
+ready AS (
+    INSERT INTO holdfast_ready (lane, priority, due_at, seq) SELECT lane, priority, wakes_at, seq FROM gone
 )
-INSERT INTO holdfast_ready (lane, priority, due_at, seq) SELECT lane, priority, wakes_at, seq FROM gone
+SELECT
+    now,
+    (SELECT coalesce(max(version), 0) FROM holdfast_values),
+    EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL),
+    EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s),
+    CASE WHEN (SELECT count(*) FROM gone) >= %(limit)s THEN now ELSE (
+        SELECT wakes_at FROM holdfast_delayed WHERE wakes_at > now ORDER BY wakes_at, seq LIMIT 1
+    ) END,
+    (SELECT coalesce(max(lane), 0) FROM holdfast_lanes),
+    coalesce((SELECT value FROM holdfast_meta WHERE key = 'lanes_epoch'), ''),
+    CASE WHEN %(is_alone)s THEN set_config('synchronous_commit', 'off', true) END
+FROM clock
 
 -- The first jobs of each of several lanes: what the order is made of, then seq and lane.
 -- name: heads
@@ -38,12 +44,16 @@ CROSS JOIN LATERAL (
 SELECT -head.priority, head.due_at, head.seq, one.lane
 FROM unnest(%(lanes)s::bigint[]) AS one (lane)
 CROSS JOIN LATERAL (
-    SELECT priority, due_at, seq FROM holdfast_ready AS ready WHERE ready.lane = one.lane
-    ORDER BY priority DESC, due_at, seq LIMIT %(limit)s
-    FOR UPDATE SKIP LOCKED
+    SELECT ready.priority, ready.due_at, ready.seq
+    FROM holdfast_ready AS ready JOIN holdfast_jobs AS job ON job.seq = ready.seq
+    WHERE ready.lane = one.lane AND job.state IN ('queued', 'retrying', 'waiting')
+    ORDER BY ready.priority DESC, ready.due_at, ready.seq LIMIT %(limit)s
+    FOR UPDATE OF job SKIP LOCKED
 ) AS head
 
--- So many from each lane, past those that others are taking. A dead worker gets nothing, and a token that was used either.
+-- So many from each lane, past those that others are taking, or have locked for whatever reason. Whoever changes a job
+-- locks the job first, and what stands for it in other tables after that. A dead worker gets nothing, and a token that was
+-- used either.
 -- name: take
 WITH clock AS MATERIALIZED (SELECT :now AS now),
 head AS MATERIALIZED (
@@ -52,9 +62,9 @@ head AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT ready.ctid AS place
         FROM holdfast_ready AS ready JOIN holdfast_jobs AS job ON job.seq = ready.seq
-        WHERE ready.lane = one.lane
+        WHERE ready.lane = one.lane AND job.state IN ('queued', 'retrying', 'waiting')
         ORDER BY ready.priority DESC, ready.due_at, ready.seq LIMIT one.n
-        FOR UPDATE OF ready, job SKIP LOCKED
+        FOR UPDATE OF job SKIP LOCKED
     ) AS head
     WHERE EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL)
         AND (%(is_more)s OR NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s))
@@ -69,7 +79,7 @@ taken AS (
     FROM clock, gone
     WHERE job.seq = gone.seq
         AND job.state IN ('queued', 'retrying', 'waiting')
-    RETURNING job.*
+    RETURNING job.priority, job.settled, :jobs_columns
 ),
 tallies AS (
     INSERT INTO holdfast_tallies (lane, state, n)

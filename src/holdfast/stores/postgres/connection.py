@@ -46,6 +46,8 @@ class Address(Struct, frozen=True):
 
 def address_of(url: str, schema: str, answer_s: float) -> Address:
     """Take a URL apart, or say what is wrong with it."""
+    if not psycopg.Pipeline.is_supported():
+        raise ConfigError("PostgreSQL's client library libpq is too old, 14 is needed: pip install 'psycopg[binary]'")
     place, _, query = url.partition("?")
     pairs = parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)
     own = {name: value for name, value in pairs if name in _OWN}
@@ -101,7 +103,9 @@ class Line(psycopg.Connection[tuple[Any, ...]]):
             wish = next(gen)
             while True:
                 ready = yield wish
-                if not ready and _MACHINE.monotonic() > end_s:
+                if ready:
+                    end_s = _MACHINE.monotonic() + self.answer_s
+                elif _MACHINE.monotonic() > end_s:
                     gen.close()
                     self.pgconn.finish()
                     raise NoAnswer(f"the server has not answered for {self.answer_s:g} s; check it and the network")

@@ -18,6 +18,8 @@ from holdfast.types import JobState, NewJob
 
 _SQL = load("enqueue.sql")
 _TRIES: Final = 10
+AT_ONCE: Final = 2000
+"""So many jobs in one statement: it must not take longer than a statement may."""
 _STATES: Final = {one.value: one for one in JobState}
 
 Statement = tuple[str, Mapping[str, Any]]
@@ -47,7 +49,12 @@ def lane_key(job: NewJob) -> LaneKey:
 
 
 def add_jobs(jobs: Sequence[NewJob], lanes: Mapping[LaneKey, int], setting: Setting) -> Steps:
-    """Add those that are new, by one statement."""
+    """Add those that are new, by one statement for up to `AT_ONCE`."""
+    if len(jobs) > AT_ONCE:
+        answers = []
+        for start in range(0, len(jobs), AT_ONCE):
+            answers += yield from add_jobs(jobs[start : start + AT_ONCE], lanes, setting)
+        return answers
     if len(jobs) == 1 and jobs[0].delay_s <= 0 and (yield _insert_one(jobs[0], lanes, setting)):
         return [Enqueued(jobs[0].id)]
     ((n_added, are_lanes_there, added, _),) = yield _insert(jobs, lanes, setting)
@@ -85,7 +92,10 @@ def add_jobs_with_keys(jobs: Sequence[NewJob], lanes: Mapping[LaneKey, int], set
         yield "SAVEPOINT enqueueing", {}
         if is_any_over:
             yield _SQL["free_keys"], keys
-        ((n_added, are_lanes_there, _, _),) = yield _insert(added, lanes, setting)
+        n_added, are_lanes_there = 0, True
+        for start in range(0, len(added), AT_ONCE):
+            ((n, are_lanes_there, _, _),) = yield _insert(added[start : start + AT_ONCE], lanes, setting)
+            n_added += n
         if n_added == len(added):
             yield "RELEASE SAVEPOINT enqueueing", {}
             return answers

@@ -59,7 +59,7 @@ class Exchanges:
             if exchange.counts:
                 add_counts(db, exchange.counts)
             if claiming is not None:
-                claiming.send()
+                claiming.send(is_alone=not (settlements or exchange.counts or exchange.changes))
             else:
                 clock = db.run(_NOW)
             if has_news:
@@ -110,4 +110,4 @@ class Exchanges:
             db.run(_SWEEP_CLAIMS)
         if self._n % _SUM_EVERY == 0:
             with db.together():
-                sum_up(db, 0)
+                sum_up(db)

@@ -120,11 +120,11 @@ class News:
         """Let nobody wait any more, and give the connection back."""
         self._is_closed = True
         self.tell()
-        bell, thread = self._bell, self._thread
-        if thread is not None and bell is not None:
-            with suppress(OSError):
-                os.write(bell[1], b"x")
-            thread.join()
+        with self._mutex:
+            if self._bell is not None:
+                os.write(self._bell[1], b"x")
+        if self._thread is not None:
+            self._thread.join()
 
     def is_listed(self) -> bool:
         """Whether this process is on the list."""
@@ -167,14 +167,16 @@ class News:
                     while line.pgconn.notifies() is not None:
                         self.tell()
         except (psycopg.Error, OSError):
+            self._is_heard = False
             self.tell()  # who is woken asks for itself, and is told what is wrong
         finally:
             self._is_heard = False
             with suppress(psycopg.Error, OSError):
                 line.close()
-            self._bell = None
-            os.close(bell[0])
-            os.close(bell[1])
+            with self._mutex:
+                self._bell = None
+                os.close(bell[0])
+                os.close(bell[1])
 
 
 def _wake(future: asyncio.Future[None]) -> None:

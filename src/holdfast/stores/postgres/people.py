@@ -86,8 +86,8 @@ def _cancel(db: Db, rows: list[_Row], operation: Operation, window_s: float) -> 
     if waiting:
         values = {"seqs": _seqs(waiting), "dues": floats([row.due_at for row in waiting])}
         lanes, priorities = ints([row.lane for row in waiting]), ints([row.priority for row in waiting])
-        db.run(_SQL["forget_ready"], lanes=lanes, priorities=priorities, **values)
         db.run(_SQL["forget_delayed"], **values)
+        db.run(_SQL["forget_ready"], lanes=lanes, priorities=priorities, **values)
     running = [row for row in rows if row.state == "running"]
     if running:
         db.run(

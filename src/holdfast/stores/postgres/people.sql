@@ -20,27 +20,16 @@ done AS (
 INSERT INTO holdfast_kept (keep_until, seqs)
 SELECT keep_until, array_agg(seq) FROM done WHERE keep_until IS NOT NULL GROUP BY keep_until
 
--- Where a claim has one of these in hand, it will find that the job is not to be claimed any more.
--- name: forget_ready
-DELETE FROM holdfast_ready WHERE ctid = ANY (ARRAY(
-    SELECT ready.ctid
-    FROM unnest(%(lanes)s::bigint[], %(priorities)s::bigint[], %(dues)s::float8[], %(seqs)s::bigint[]) AS one (lane, priority, due_at, seq)
-    CROSS JOIN LATERAL (
-        SELECT ctid FROM holdfast_ready AS ready
-        WHERE ready.lane = one.lane AND ready.priority = one.priority AND ready.due_at = one.due_at AND ready.seq = one.seq
-        FOR UPDATE SKIP LOCKED
-    ) AS ready
-))
-
+-- First these, as somebody may be moving one of them to those that are ready.
 -- name: forget_delayed
-DELETE FROM holdfast_delayed WHERE ctid = ANY (ARRAY(
-    SELECT delayed.ctid
-    FROM unnest(%(dues)s::float8[], %(seqs)s::bigint[]) AS one (due_at, seq)
-    CROSS JOIN LATERAL (
-        SELECT ctid FROM holdfast_delayed AS delayed WHERE delayed.wakes_at = one.due_at AND delayed.seq = one.seq
-        FOR UPDATE SKIP LOCKED
-    ) AS delayed
-))
+DELETE FROM holdfast_delayed AS delayed
+USING unnest(%(dues)s::float8[], %(seqs)s::bigint[]) AS one (due_at, seq)
+WHERE delayed.wakes_at = one.due_at AND delayed.seq = one.seq
+
+-- name: forget_ready
+DELETE FROM holdfast_ready AS ready
+USING unnest(%(lanes)s::bigint[], %(priorities)s::bigint[], %(dues)s::float8[], %(seqs)s::bigint[]) AS one (lane, priority, due_at, seq)
+WHERE ready.lane = one.lane AND ready.priority = one.priority AND ready.due_at = one.due_at AND ready.seq = one.seq
 
 -- name: tell_holders
 WITH told AS (

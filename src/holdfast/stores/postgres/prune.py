@@ -44,4 +44,4 @@ def prune_rest(db: Db) -> None:
     with db.together():
         db.run(_SQL["delete_removed_values"], kept_s=_REMOVED_KEPT_S, limit=_VALUES_AT_ONCE)
     with db.together():
-        sum_up(db, 0)
+        sum_up(db)

@@ -14,7 +14,7 @@ from holdfast.stores.postgres.queries import load
 _SQL = load("values.sql")
 COUNTS_KEPT_MINUTES: Final = 8 * 24 * 60
 """Older ones are pruned: a week, and a day to look at it."""
-_SUMMED_AT_ONCE: Final = 5000
+_SUMMED_AT_ONCE: Final = 1000
 
 
 def send_changes(db: Db, changes: Sequence[ValueChange], store: str) -> list[Cursor]:
@@ -56,7 +56,7 @@ def add_counts(db: Db, counts: Sequence[Count]) -> None:
     )
 
 
-def sum_up(db: Db, since_minute: int) -> None:
-    """Put single changes of tallies and counts together, as many as a moment allows."""
+def sum_up(db: Db) -> None:
+    """Put single changes of tallies, and of the last hour's counts, together."""
     db.run(_SQL["sum_tallies"], limit=_SUMMED_AT_ONCE)
-    db.run(_SQL["sum_counts"], since=since_minute, limit=_SUMMED_AT_ONCE)
+    db.run(_SQL["sum_counts"], limit=_SUMMED_AT_ONCE)

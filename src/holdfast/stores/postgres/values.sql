@@ -17,14 +17,26 @@ SELECT key, version, data FROM holdfast_values WHERE version > %(seen)s ORDER BY
 INSERT INTO holdfast_counts (minute, task, name, n)
 SELECT * FROM unnest(%(minutes)s::bigint[], %(tasks)s::text[], %(names)s::text[], %(ns)s::bigint[])
 
--- Changes add up: whoever comes by takes those that nobody else has in hand, and writes their sums.
+-- Changes add up: whoever comes by takes those that nobody else has in hand, and writes their sums. What stands alone stays.
 -- name: sum_tallies
-WITH chosen AS MATERIALIZED (SELECT ctid AS place FROM holdfast_tallies LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
+WITH several AS MATERIALIZED (
+    SELECT lane, state FROM holdfast_tallies GROUP BY lane, state HAVING count(*) > 1 LIMIT %(limit)s
+),
+chosen AS MATERIALIZED (
+    SELECT tally.ctid AS place FROM several JOIN holdfast_tallies AS tally USING (lane, state) FOR UPDATE OF tally SKIP LOCKED
+),
 gone AS (DELETE FROM holdfast_tallies WHERE ctid = ANY (ARRAY(SELECT place FROM chosen)) RETURNING lane, state, n)
 INSERT INTO holdfast_tallies (lane, state, n) SELECT lane, state, sum(n) FROM gone GROUP BY lane, state HAVING sum(n) <> 0
 
 -- name: sum_counts
-WITH chosen AS MATERIALIZED (SELECT ctid AS place FROM holdfast_counts WHERE minute >= %(since)s LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
+WITH several AS MATERIALIZED (
+    SELECT minute, task, name FROM holdfast_counts WHERE minute >= floor(:now / 60) - 60
+    GROUP BY minute, task, name HAVING count(*) > 1 LIMIT %(limit)s
+),
+chosen AS MATERIALIZED (
+    SELECT count.ctid AS place FROM several JOIN holdfast_counts AS count USING (minute, task, name)
+    FOR UPDATE OF count SKIP LOCKED
+),
 gone AS (DELETE FROM holdfast_counts WHERE ctid = ANY (ARRAY(SELECT place FROM chosen)) RETURNING minute, task, name, n)
 INSERT INTO holdfast_counts (minute, task, name, n) SELECT minute, task, name, sum(n) FROM gone GROUP BY minute, task, name
 

@@ -38,6 +38,7 @@ def reclaim(db: Db, lanes: Lanes, worker: str, token: bytes, limit: int) -> list
     lanes.refresh(LaneReads(db))
     if not is_used:
         with db.together():
+            db.run(_SQL["end_frozen"])
             db.run(_SQL["give_up"], worker=name)
             orphans = db.run(_SQL["orphans"], limit=limit)
         found = orphans.fetchall()

@@ -20,6 +20,15 @@ UPDATE holdfast_workers SET gone_at = :now
 WHERE gone_at IS NULL AND id <> %(worker)s
     AND lease_until <= :now
 
+-- A process that freezes while it sends leaves the server with half of a transaction, its locks and no time limit: that of
+-- idle transactions begins only when all was received. So whoever looks for orphans ends such sessions of ours.
+-- name: end_frozen
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND usename = current_user
+    AND application_name = current_setting('application_name') AND query LIKE '%%holdfast\_%%'
+    AND state = 'active' AND wait_event = 'ClientRead' AND backend_xid IS NOT NULL
+    AND xact_start < clock_timestamp() - current_setting('idle_in_transaction_session_timeout')::interval
+
 -- What workers that are gone still hold, in the order in which they went.
 -- name: orphans
 SELECT claim.token, one.seq

@@ -10,7 +10,7 @@ from holdfast.ports import Enqueued
 from holdfast.stores.lanes import Lanes
 from holdfast.stores.pen import Ask, Pen
 from holdfast.stores.postgres.db import Db
-from holdfast.stores.postgres.enqueue import LanesGone, Setting, Steps, add_jobs, add_jobs_with_keys, lane_key
+from holdfast.stores.postgres.enqueue import AT_ONCE, LanesGone, Setting, Steps, add_jobs, add_jobs_with_keys, lane_key
 from holdfast.stores.postgres.lanes import lanes_for
 from holdfast.stores.postgres.pool import Pool
 from holdfast.types import NewJob
@@ -74,7 +74,12 @@ class Enqueuer:
 
     def _write(self, asks: Sequence[Ask]) -> None:
         """Those without idempotency keys together; if that fails, each by itself, so that none fails for another."""
-        together = [ask for ask in asks if ask.run is None and not _has_keys(ask.jobs)]
+        together: list[Ask] = []
+        n_jobs = 0
+        for ask in asks:
+            if ask.run is None and not _has_keys(ask.jobs) and n_jobs + len(ask.jobs) <= AT_ONCE:
+                together.append(ask)
+                n_jobs += len(ask.jobs)
         if len(together) > 1:
             jobs = [job for ask in together for job in ask.jobs]
             answers, error = _outcome(self._pool, lambda db: self._add(db, jobs))
@@ -98,10 +103,13 @@ class Enqueuer:
         for n in range(_TRIES):
             lanes = lanes_for(db, self._lanes, keys, self._store, is_checked=n > 0)
             try:
-                if not _has_keys(jobs):
-                    return drive(db, add_jobs(jobs, lanes, self._setting))
-                with db.transaction():
-                    return drive(db, add_jobs_with_keys(jobs, lanes, self._setting))
+                if _has_keys(jobs):
+                    with db.transaction():
+                        return drive(db, add_jobs_with_keys(jobs, lanes, self._setting))
+                if len(jobs) > AT_ONCE:
+                    with db.transaction():
+                        return drive(db, add_jobs(jobs, lanes, self._setting))
+                return drive(db, add_jobs(jobs, lanes, self._setting))
             except LanesGone:
                 continue
         raise StoreError("lanes are dropped as fast as they are made; send it again")

@@ -30,7 +30,7 @@ class Texts(list[bytes]):
 class Call(Generic[Answer]):
     """To be sent to a server, perhaps together with others; called with the reply, it answers."""
 
-    __slots__ = ("script", "words", "texts", "read")
+    __slots__ = ("script", "words", "texts", "read", "number")
 
     def __init__(
         self, script: Script, words: tuple[Any, ...], read: Callable[[Any], Answer], texts: list[bytes] | None = None
@@ -39,6 +39,8 @@ class Call(Generic[Answer]):
         self.words = _encode(words)
         self.texts: list[bytes] = texts or []
         self.read = read
+        self.number = 0
+        """Given when it is first sent, and kept when it is sent again: its connection numbers all that it sends."""
 
     def __call__(self, reply: Any) -> Answer:
         """What the reply means."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import MovedError, NoScriptError, ResponseError
 from redis.retry import Retry
 
+from holdfast.clock import new_token
 from holdfast.errors import ConfigError, StoreAway, StoreError
 from holdfast.stores.redis.call import Answer, Call
 from holdfast.stores.redis.faults import LOST, is_for_another, translated
@@ -29,7 +31,7 @@ _KEEPALIVE: Final = {
     for name, value in {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}.items()
     if hasattr(socket, name)
 }
-_pack_times = Layout(">dd").pack
+_pack_times = Layout(">ddd").pack
 _pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 
 
@@ -55,11 +57,9 @@ def check_url(url: str) -> None:
         raise ConfigError(f"url: {error}") from None
 
 
-def open_wire(address: Address, answer_within_s: float) -> Any:
-    """A connection of redis-py's, connected."""
-    wire: Any = _pool(address.url, answer_within_s).make_connection()
-    wire.connect()
-    return wire
+def new_wire(address: Address) -> Any:
+    """A connection of redis-py's, not connected yet."""
+    return _pool(address.url, address.answer_within_s).make_connection()
 
 
 def _pool(url: str, answer_within_s: float) -> ConnectionPool:
@@ -75,6 +75,7 @@ def _pool(url: str, answer_within_s: float) -> ConnectionPool:
         health_check_interval=0,  # a lost connection is noticed when it is used, and the call sent on a new one
         retry=Retry(NoBackoff(), 0),
         retry_on_error=[],
+        max_connections=2**31 - 1,  # it counts those that were made and are long closed; 100 by default
         **keepalive,
     )
 
@@ -87,6 +88,8 @@ class Connection:
         self._offset_s = offset_s
         self._pool = _pool(address.url, (answer_within_s or address.answer_within_s) + address.wait_s)
         self._key = f"{{{address.prefix}}}:".encode()
+        self._name = new_token().hex().encode()
+        self._numbers = itertools.count(1)
         self._wire: Any = None
         self._node: tuple[str, int] | None = None
         """Of a cluster: the node that has our keys, which may be another than that of the URL."""
@@ -111,6 +114,8 @@ class Connection:
                 if not again:
                     break
                 self._turn_to(replies[again[0]])
+                for place in again:
+                    calls[place].number = 0  # no server has seen it: it comes after those that were done
                 for place, reply in zip(again, self._send_undone([calls[place] for place in again]), strict=True):
                     replies[place] = reply
         except (RedisError, OSError) as error:
@@ -160,37 +165,46 @@ class Connection:
         """The reply to each, or the error that the server answered with."""
         try:
             wire = self._connected()
-            wire.send_packed_command([self._packed(call) for call in calls], check_health=False)
-            return [self._read(wire, call) for call in calls]
+            packed = [self._packed(call) for call in calls]
+            is_awaited = self._address.wait_replicas > 0 and any(call.script.is_write for call in calls)
+            if is_awaited:
+                packed += self._packed_wait()
+            wire.send_packed_command(packed, check_health=False)
+            replies = [_read(wire) for _ in calls]
+            return self._awaited(wire, calls, replies) if is_awaited else replies
         except BaseException:  # what is still to come on this connection is nobody's answer
             self.close()
             raise
 
     def _packed(self, call: Call[Any]) -> bytes:
-        times = _pack_times(self._offset_s(), self._address.key_window_s)
-        packed = _pack((b"EVALSHA", call.script.sha, b"1", self._key, call.words, times, *call.texts))
-        if self._is_awaited(call):
-            # Since 7.2 WAIT is about the latest write of its own connection. A call that is sent again may write
-            # nothing, as it did so on a connection that is gone: so there is a write behind it in any case.
-            packed += _pack((b"SET", self._key + b"waited", b"", b"EX", _WAITED_S))
-            packed += _pack((b"WAIT", self._address.wait_replicas, int(self._address.wait_s * 1000)))
-        return packed
+        call.number = call.number or next(self._numbers)
+        about = _pack_times(self._offset_s(), self._address.key_window_s, call.number) + self._name
+        return _pack((b"EVALSHA", call.script.sha, b"1", self._key, call.words, about, *call.texts))
 
-    def _read(self, wire: Any, call: Call[Any]) -> Any:
-        try:
-            reply = wire.read_response()
-        except ResponseError as error:
-            reply = error
-        if self._is_awaited(call):
-            with suppress(ResponseError):  # it is there to be waited for, no more
-                wire.read_response()
-            replicas = wire.read_response()
-            if replicas < self._address.wait_replicas and not isinstance(reply, ResponseError):
-                return self._not_replicated(replicas)
-        return reply
+    def _packed_wait(self) -> list[bytes]:
+        """Behind all calls: one WAIT is about every write before it on its connection.
 
-    def _is_awaited(self, call: Call[Any]) -> bool:
-        return call.script.is_write and self._address.wait_replicas > 0
+        Since 7.2 it is about nothing where there was none. A call that is sent again may write nothing, as it did so on
+        a connection that is gone: so there is a write in any case.
+        """
+        milliseconds = max(1, int(self._address.wait_s * 1000))  # 0 would be for ever
+        return [
+            _pack((b"SET", self._key + b"waited", b"", b"EX", _WAITED_S)),
+            _pack((b"WAIT", self._address.wait_replicas, milliseconds)),
+        ]
+
+    def _awaited(self, wire: Any, calls: Sequence[Call[Any]], replies: list[Any]) -> list[Any]:
+        """The replies, but for those writes that too few replicas have."""
+        _read(wire)  # of the write that is there to be waited for, no more
+        replicas = _read(wire)
+        if isinstance(replicas, ResponseError):  # a replica takes no WAIT, and has refused the writes too
+            replicas = 0
+        if replicas >= self._address.wait_replicas:
+            return replies
+        return [
+            self._not_replicated(replicas) if call.script.is_write and not isinstance(reply, ResponseError) else reply
+            for call, reply in zip(calls, replies, strict=True)
+        ]
 
     def _not_replicated(self, replicas: int) -> StoreAway:
         address = self._address
@@ -217,6 +231,14 @@ class Connection:
             told.__cause__ = reply
             return told
         return reply if isinstance(reply, StoreError) else call(reply)
+
+
+def _read(wire: Any) -> Any:
+    """The next reply; the error that the server answered with is one too."""
+    try:
+        return wire.read_response()
+    except ResponseError as error:
+        return error
 
 
 def _is_undone(reply: Any) -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from holdfast.ports import Claim, Exchange, Exchanged, Value
 from holdfast.stores.redis import state
-from holdfast.stores.redis.call import Call, Texts, new_name
+from holdfast.stores.redis.call import Call, Texts
 from holdfast.stores.redis.deliveries import read_deliveries
 from holdfast.stores.redis.scripts import EXCHANGE
 from holdfast.stores.redis.settle import settlement_rows, token_text
 from holdfast.stores.redis.values import read_value
+
+_MOST_CLAIMED: Final = 10_000
+"""With one call, however many are wished for: the server does nothing else meanwhile."""
 
 
 def exchange_call(exchange: Exchange, known: state.Texts) -> Call[Exchanged]:
@@ -23,14 +26,14 @@ def exchange_call(exchange: Exchange, known: state.Texts) -> Call[Exchanged]:
         [(count.minute, count.task, count.name, count.n) for count in exchange.counts],
         None if claim is None else _wish_of(claim),
         exchange.seen,
-        new_name() if exchange.counts else "",
     )
     token = b"" if claim is None else claim.token
     return Call(EXCHANGE, words, lambda reply: _exchanged(reply, token, known), texts)
 
 
 def _wish_of(claim: Claim) -> tuple[Any, ...]:
-    return claim.worker, token_text(claim.token), claim.limit, claim.queues, claim.caps, claim.is_alone
+    limit = min(claim.limit, _MOST_CLAIMED)
+    return claim.worker, token_text(claim.token), limit, claim.queues, claim.caps, claim.is_alone
 
 
 def _exchanged(reply: list[Any], token: bytes, known: state.Texts) -> Exchanged:

@@ -11,7 +11,7 @@ from redis import RedisError, exceptions
 
 from holdfast.clock import chance
 from holdfast.ports import Clock
-from holdfast.stores.redis.connection import Address, open_wire
+from holdfast.stores.redis.connection import Address, new_wire
 from holdfast.stores.signals import Signals
 
 _LOOK_WITHIN_S: Final = 30.0
@@ -98,18 +98,20 @@ class News:
                     _hang_up(wire)
 
     def _subscribe(self) -> Any:
-        wire = open_wire(self._address, _LOOK_WITHIN_S)
+        wire = new_wire(self._address)
         with self._mutex:
-            self._wire = wire
-        wire.send_command("SUBSCRIBE", self._channel, check_health=False)
-        wire.read_response()
+            self._wire = wire  # before it is connected: who closes us hangs up, and does not wait for a silent server
+        wire.connect()
+        if not self._stopped.is_set():
+            wire.send_command("SUBSCRIBE", self._channel, check_health=False)
+            wire.read_response()
         return wire
 
     def _hear(self, wire: Any) -> None:
         is_asked = False
         while not self._stopped.is_set():
             try:
-                kind = wire.read_response(disconnect_on_error=False)[0]
+                kind = wire.read_response(timeout=_LOOK_WITHIN_S, disconnect_on_error=False)[0]
             except exceptions.TimeoutError:
                 if is_asked:
                     raise

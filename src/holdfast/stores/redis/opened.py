@@ -28,13 +28,19 @@ _MOST_TOGETHER: Final = 500
 class Desk:
     """Calls on a thread and a connection of its own, one after the other."""
 
-    def __init__(self, name: str, connection: Connection) -> None:
+    def __init__(self, name: str, location: str, connection: Connection) -> None:
+        self._location = location
         self._connection = connection
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
 
     async def ask(self, run: Callable[[Connection], Answer]) -> Answer:
         """Run this there."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, run, self._connection)
+        loop = asyncio.get_running_loop()
+        try:
+            running = loop.run_in_executor(self._thread, run, self._connection)
+        except RuntimeError as error:  # of the thread, which takes nothing more
+            raise StoreError(f"{self._location}: the store is closed") from error
+        return await running
 
     def close(self) -> None:
         """Stop the thread and close the connection."""
@@ -63,14 +69,17 @@ class Writer:
         return cast("list[Enqueued]", self._pen.ask_now(None, jobs))
 
     def close(self) -> None:
-        """Send all that waits, stop the thread and close the connection."""
+        """Send all that waits, stop the thread and close the connection, which nobody uses any more."""
+        self._pen.ask_now(None, is_last=True)
         self._pen.close()
         self._connection.close()
 
     def _write(self, asks: Sequence[Ask]) -> None:
         groups: list[Sequence[Ask]] = []
         calls: list[Call[Any]] = []
-        for group in _together(asks):
+        for ask in asks:
+            ask.is_done = ask.run is None and not ask.jobs  # the last one, which only waits for the others
+        for group in _together([ask for ask in asks if not ask.is_done]):
             for some, call in self._calls_of(group):
                 groups.append(some)
                 calls.append(call)
@@ -145,10 +154,12 @@ class Opened:
             people.close()
             raise
         location = address.location
-        self.people = Desk("holdfast-people", people)
-        self.reader = Desk("holdfast-reader", self._connection())
+        self.people = Desk("holdfast-people", location, people)
+        self.reader = Desk("holdfast-reader", location, self._connection())
+        self.searches = Desk("holdfast-searches", location, self._connection())
+        """These may look at every job, one piece after the other, and nobody else is to wait for them."""
         beat_within_s = min(_BEAT_WITHIN_S, address.answer_within_s)
-        self.heartbeats = Desk("holdfast-heartbeat", Connection(address, offset_s, beat_within_s))
+        self.heartbeats = Desk("holdfast-heartbeat", location, Connection(address, offset_s, beat_within_s))
         self.exchanges = Writer("holdfast-exchanges", location, self._connection(), self.texts)
         self.enqueues = Writer("holdfast-enqueues", location, self._connection(), self.texts)
         self.news = News(address, clock)
@@ -156,7 +167,7 @@ class Opened:
     def close(self) -> None:
         """Answer all who wait, and close every connection."""
         self.news.close()
-        for part in (self.heartbeats, self.reader, self.people, self.exchanges, self.enqueues):
+        for part in (self.heartbeats, self.reader, self.searches, self.people, self.exchanges, self.enqueues):
             part.close()
 
     def abandon(self) -> None:

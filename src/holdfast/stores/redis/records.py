@@ -51,7 +51,7 @@ def get_call(ids: Sequence[str], texts: Texts) -> Call[dict[str, JobRecord]]:
 
 
 def look_call(query: Query, before: str, most: int, texts: Texts) -> Call[Found]:
-    """Look at so many jobs, newest first; those of other states, queues and tasks are left out."""
+    """Look at so many jobs, newest first; most of those that the query does not mean are left out."""
     index = _INDEXES.get(query.states[0], "all") if len(query.states) == 1 else "all"
     wanted = [state in query.states for state in STATES] if query.states else None
 
@@ -60,7 +60,9 @@ def look_call(query: Query, before: str, most: int, texts: Texts) -> Call[Found]
         records = [_to_record(row, texts) for row in rows]
         return Found(records, [_plain(seq) for seq in seqs], _plain(after) if after else "")
 
-    return Call(FIND, (index, before, most, wanted, query.queue, query.task), read)
+    facts = {4: query.tenant, 5: query.user or None, 6: query.project or None}
+    words = (index, before, most, wanted, query.queue, query.task, query.since, query.until)
+    return Call(FIND, (*words, {place: fact for place, fact in facts.items() if fact is not None}), read)
 
 
 def _plain(seq: bytes) -> str:

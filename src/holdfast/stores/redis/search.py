@@ -60,6 +60,6 @@ def _all_of(run: Run, query: Query, texts: Texts) -> Iterator[JobRecord]:
 
 
 def _seq_of(cursor: str) -> str:
-    if not cursor.isdecimal():
+    if not (cursor.isascii() and cursor.isdecimal()):
         raise ConfigError(f"cursor: {cursor!r} is not where a page ended")
     return cursor

@@ -111,7 +111,7 @@ class RedisStore:
 
     async def enqueue(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Enqueued]:
         check_no_connection(connection, self._address.location)
-        return await self._open().enqueues.enqueue(jobs) if jobs else []
+        return await (await self._aopen()).enqueues.enqueue(jobs) if jobs else []
 
     def enqueue_now(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Enqueued]:
         check_no_connection(connection, self._address.location)
@@ -121,22 +121,22 @@ class RedisStore:
 
     async def exchange(self, exchange: Exchange) -> Exchanged:
         check_exchange(exchange)
-        opened = self._open()
+        opened = await self._aopen()
         if exchange.claim is not None:
             opened.news.look()
         return await opened.exchanges.run(exchange_call(exchange, opened.texts))
 
     async def heartbeat(self, worker: WorkerRecord) -> Beat:
         call = beat_call(worker)
-        return await self._open().heartbeats.ask(lambda connection: connection.run(call))
+        return await (await self._aopen()).heartbeats.ask(lambda connection: connection.run(call))
 
     async def reclaim(self, worker: str, token: bytes, limit: int) -> list[Delivery]:
-        opened = self._open()
+        opened = await self._aopen()
         call = reclaim_call(worker, token, limit, opened.texts)
         return await opened.people.ask(lambda connection: connection.run(call))
 
     async def note(self, note: Note) -> bool:
-        return await self._open().exchanges.run(note_call(note))
+        return await (await self._aopen()).exchanges.run(note_call(note))
 
     def transaction(self, settlement: Settlement, limit_s: float) -> AbstractContextManager[Transaction]:
         raise StoreError(
@@ -145,12 +145,12 @@ class RedisStore:
         )
 
     async def wait(self, timeout_s: float) -> None:
-        await self._open().news.wait(timeout_s)
+        await (await self._aopen()).news.wait(timeout_s)
 
     # ---------------------------------------------------------------- people
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
-        opened = self._open()
+        opened = await self._aopen()
 
         def read(connection: Connection) -> list[JobRecord | None]:
             found: dict[str, JobRecord] = {}
@@ -163,15 +163,15 @@ class RedisStore:
         return await opened.reader.ask(read)
 
     async def find(self, query: Query) -> Page:
-        opened = self._open()
-        return await opened.reader.ask(lambda connection: find_jobs(connection.run, query, opened.texts))
+        opened = await self._aopen()
+        return await opened.searches.ask(lambda connection: find_jobs(connection.run, query, opened.texts))
 
     async def groups(self, query: Query) -> list[Group]:
-        opened = self._open()
-        return await opened.reader.ask(lambda connection: group_letters(connection.run, query, opened.texts))
+        opened = await self._aopen()
+        return await opened.searches.ask(lambda connection: group_letters(connection.run, query, opened.texts))
 
     async def stats(self, since_minute: int | None = None) -> Stats:
-        return await self._open().reader.ask(lambda connection: connection.run(stats_call(since_minute)))
+        return await (await self._aopen()).reader.ask(lambda connection: connection.run(stats_call(since_minute)))
 
     async def change(self, operation: Operation) -> list[Changed]:
         check_operation(operation)
@@ -185,7 +185,7 @@ class RedisStore:
                 answers.extend(some)
             return answers
 
-        return await self._open().people.ask(change_all)
+        return await (await self._aopen()).people.ask(change_all)
 
     async def prune(self, limit: int) -> int:
         def prune_some(connection: Connection) -> int:
@@ -195,7 +195,7 @@ class RedisStore:
                 n += some
             return n
 
-        return await self._open().people.ask(prune_some)
+        return await (await self._aopen()).people.ask(prune_some)
 
     async def close(self) -> None:
         with self._mutex:
@@ -205,6 +205,13 @@ class RedisStore:
             await asyncio.to_thread(opened.close)
 
     # ---------------------------------------------------------------- inside
+
+    async def _aopen(self) -> Opened:
+        """Opening waits for the server, so it must not be done on the event loop."""
+        opened = self._opened
+        if opened is not None and opened.pid == os.getpid():
+            return opened
+        return await asyncio.to_thread(self._open)
 
     def _open(self) -> Opened:
         opened = self._opened

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.clock import new_id, new_token
-from holdfast.ports import Claim, Exchange, Settlement, ValueChange, WorkerRecord
-from holdfast.stores.postgres import PostgresStore
+from holdfast.ports import Claim, Enqueued, Exchange, Operation, Settlement, ValueChange, WorkerRecord
+from holdfast.stores.postgres import PostgresStore, enqueue, writer
 from holdfast.stores.postgres.arrays import ints
 from holdfast.stores.postgres.claim import _TAKE
 from holdfast.stores.postgres.connection import address_of, connect
@@ -65,7 +65,7 @@ async def test_a_lane_whose_first_jobs_others_hold_does_not_hide_the_next_lane(
     await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
     claim = Claim(worker="w", token=new_token(), limit=5)
     with plain.transaction():
-        plain.execute("SELECT 1 FROM holdfast_ready WHERE priority = 9 FOR UPDATE")
+        plain.execute("SELECT 1 FROM holdfast_jobs WHERE priority = 9 FOR UPDATE")
         answer = await store.exchange(Exchange(claim=claim))
         assert [one.id for one in answer.deliveries] == [job.id for job in then]
     check_books()
@@ -121,3 +121,53 @@ async def test_values_come_to_light_in_the_order_of_their_versions(store: Postgr
     assert told == sorted(set(told))
     for one in stores:
         await one.close()
+
+
+async def test_jobs_that_are_claimed_cancelled_and_due_at_one_time_leave_the_books_right(
+    store: PostgresStore, postgres_url: str, check_books: CheckBooks
+) -> None:
+    jobs = [new_job(delay_s=0.0 if n % 2 else 30.0) for n in range(400)]
+    await store.enqueue(jobs)
+    other = PostgresStore(postgres_url)
+    for one in (store, other):
+        one.clock_offset_s = 60.0
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    claimed: list[str] = []
+
+    async def claim() -> None:
+        for _ in range(60):
+            answer = await store.exchange(Exchange(claim=Claim(worker="w", token=new_token(), limit=7)))
+            claimed.extend(one.id for one in answer.deliveries)
+
+    async def cancel() -> list[str]:
+        done = []
+        for n in range(0, 400, 5):
+            ids = [job.id for job in jobs[n : n + 5]]
+            done += [
+                one.id for one in await other.change(Operation(change=Change.CANCEL, ids=ids[::-1])) if one.is_done
+            ]
+        return done
+
+    async with asyncio.timeout(50):
+        _, cancelled = await asyncio.gather(claim(), cancel())
+    assert sorted(cancelled) == sorted(job.id for job in jobs)
+    assert len(claimed) == len(set(claimed))
+    check_books()
+    await other.close()
+
+
+async def test_more_jobs_than_one_statement_takes_are_all_there_or_none(
+    store: PostgresStore, check_books: CheckBooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enqueue, "AT_ONCE", 10)
+    monkeypatch.setattr(writer, "AT_ONCE", 10)
+    jobs = [new_job() for _ in range(35)]
+    again = [*jobs[:3], *(new_job() for _ in range(20)), jobs[1]]
+    assert await store.enqueue(jobs) == [Enqueued(job.id) for job in jobs]
+    assert [one.is_new for one in await store.enqueue(again)] == [False] * 3 + [True] * 20 + [False]
+    with_keys = [new_job(idempotency_key=f"k{n}") for n in range(25)]
+    assert all(one.is_new for one in await store.enqueue(with_keys))
+    clash = [*(new_job(idempotency_key=f"x{n}") for n in range(25)), new_job(idempotency_key="k3", payload=b"[]")]
+    assert not any(one.is_new for one in await store.enqueue(clash))
+    assert (await store.stats()).tallies[0].n == 35 + 20 + 25
+    check_books()

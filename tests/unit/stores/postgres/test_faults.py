@@ -160,7 +160,7 @@ async def test_a_job_that_somebody_has_locked_is_passed_over_and_comes_later(
     jobs = [new_job() for _ in range(3)]
     await store.enqueue(jobs)
     with plain.transaction():
-        plain.execute("SELECT 1 FROM holdfast_ready ORDER BY seq LIMIT 1 FOR UPDATE")
+        plain.execute("SELECT 1 FROM holdfast_jobs ORDER BY seq LIMIT 1 FOR UPDATE")
         assert [one.id for one in await claim(store)] == [job.id for job in jobs[1:]]
     assert [one.id for one in await claim(store)] == [jobs[0].id]
     check_books()

@@ -6,10 +6,11 @@ import pytest
 import redis
 
 from holdfast.clock import new_token
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, StoreError
 from holdfast.ports import Claim, Count, Exchange, Note, Operation, Settlement, ValueChange, WorkerRecord
 from holdfast.stores.redis import RedisStore
 from holdfast.stores.redis.exchange import exchange_call
+from holdfast.stores.redis.workers import reclaim_call
 from holdfast.testing.store_suite import claim, enqueue, new_job, settle
 from holdfast.testing.store_suite.steps import bury, failed_attempt
 from holdfast.types import Change
@@ -75,12 +76,8 @@ async def test_nothing_is_left_of_jobs_that_are_gone(
     store.clock_offset_s += 9 * DAY_S
     for _ in range(3):
         await store.prune(100)
-    for key in client.scan_iter(f"{{{prefix}}}:sent:*"):
-        assert int(client.ttl(key)) > 0
-        client.delete(key)
-    left = {bytes(key).decode().partition(":")[2] for key in client.scan_iter(f"{{{prefix}}}:*")}
-    assert left <= {"meta", "idle"}
-    assert "idle" not in left or int(client.ttl(f"{{{prefix}}}:idle")) > 0
+    left = {key for key in client.scan_iter(f"{{{prefix}}}:*") if int(client.ttl(key)) < 0}
+    assert left == {f"{{{prefix}}}:meta".encode()}, "all else ends by itself"
 
 
 async def test_a_pruned_batch_may_be_larger_than_the_limit(store: RedisStore, check_books: CheckBooks) -> None:
@@ -139,6 +136,64 @@ async def test_counts_are_added_once_when_their_answer_was_lost(store: RedisStor
     assert [count.n for count in (await store.stats(since_minute=0)).counts] == [2]
 
 
+async def test_a_count_that_cannot_be_added_leaves_nothing_by_half(store: RedisStore, check_books: CheckBooks) -> None:
+    await enqueue(store)
+    (delivery,) = await claim(store)
+    settlement = Settlement(id=delivery.id, token=delivery.token, change=Change.RETRY, reason="why")
+    with pytest.raises(StoreError, match="not an integer"):
+        await store.exchange(Exchange(settlements=[settlement], counts=[Count(5, "a", "completed", 2**62)]))
+    check_books()
+    assert await settle(store, delivery, Change.RETRY), "it took effect"
+
+
+async def test_a_claim_that_was_held_up_on_its_way_brings_nothing_that_nobody_waits_for(
+    store: RedisStore, check_books: CheckBooks
+) -> None:
+    """Its answer was given up and asked for again; what that brought is settled, and forgotten with the next claim."""
+    await enqueue(store, *(new_job() for _ in range(4)))
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    opened = store._open()
+    first, second = (
+        exchange_call(Exchange(claim=Claim(worker="w", token=new_token(), limit=2)), opened.texts) for _ in range(2)
+    )
+    brought = (await opened.exchanges.run(first)).deliveries
+    settlements = [Settlement(id=one.id, token=one.token, change=Change.COMPLETE) for one in brought]
+    await store.exchange(Exchange(settlements=settlements))
+    assert len((await opened.exchanges.run(second)).deliveries) == 2
+    await enqueue(store)
+    assert list((await opened.exchanges.run(first)).deliveries) == []
+    check_books()
+    assert len(await claim(store, worker="w")) == 1
+
+
+async def test_a_reclaim_that_was_held_up_on_its_way_takes_no_orphans(store: RedisStore) -> None:
+    opened = store._open()
+    await store.heartbeat(WorkerRecord(id="w2", lease_s=600.0))
+    calls = [reclaim_call("w2", new_token(), 10, opened.texts) for _ in range(2)]
+    for call in calls:
+        assert await opened.people.ask(lambda connection, call=call: connection.run(call)) == []  # type: ignore[misc]
+    await enqueue(store)
+    await claim(store, worker="w1")
+    store.clock_offset_s += 100.0
+    assert await opened.people.ask(lambda connection: connection.run(calls[0])) == []
+    assert len(await store.reclaim("w2", new_token(), 10)) == 1
+
+
+async def test_a_clock_that_goes_back_keeps_no_dead_worker_alive(store: RedisStore) -> None:
+    await enqueue(store)
+    await claim(store, worker="w1")
+    for _ in range(2):
+        store.clock_offset_s -= 3600.0
+        await store.heartbeat(WorkerRecord(id="w2", lease_s=600.0))
+        assert await store.reclaim("w2", new_token(), 10) == [], "it has a whole lease from now on"
+    store.clock_offset_s += 50.0
+    assert await store.reclaim("w2", new_token(), 10) == []
+    store.clock_offset_s += 20.0
+    (orphan,) = await store.reclaim("w2", new_token(), 10)
+    assert orphan.worker == "w1"
+    assert (await store.heartbeat(WorkerRecord(id="w2", lease_s=600.0))).is_alive
+
+
 async def test_beyond_so_many_lanes_a_claim_asks_to_come_again_soon(store: RedisStore) -> None:
     ids = await enqueue(store, *(new_job(gates=(f"site-{n}",)) for n in range(300)))
     await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
@@ -178,6 +233,25 @@ async def test_an_open_lane_behind_a_thousand_shut_ones_has_its_turn(store: Redi
         wish = Claim(worker="w", token=new_token(), limit=10, caps={"shut": 0})
         got += [one.id for one in (await store.exchange(Exchange(claim=wish))).deliveries]
     assert got == [open_]
+
+
+async def test_once_all_lanes_were_found_shut_nobody_asks_again_soon(store: RedisStore) -> None:
+    """Or idle workers would ask 50 times a second each."""
+    await enqueue(store, *(new_job(gates=("shut", f"site-{n}")) for n in range(2500)))
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+
+    async def next_due_s() -> float | None:
+        wish = Claim(worker="w", token=new_token(), limit=10, caps={"shut": 0})
+        return (await store.exchange(Exchange(claim=wish))).next_due_s
+
+    for _ in range(2):
+        assert [await next_due_s() is None for _ in range(3)] == [False, False, True]
+
+
+async def test_the_oldest_of_the_lowest_priority_of_all_is_told(store: RedisStore) -> None:
+    await enqueue(store, *(new_job(priority=-(2**62), queue=f"q{n}") for n in range(3)))
+    await enqueue(store, new_job(priority=1, queue="q2"))
+    assert set((await store.stats()).oldest_ready_at) == {"q0", "q1", "q2"}
 
 
 async def test_a_worker_that_is_late_itself_does_not_give_itself_up(store: RedisStore) -> None:

@@ -10,10 +10,11 @@ import redis
 
 from holdfast.clock import SystemClock, new_token
 from holdfast.errors import StoreAway, StoreError
-from holdfast.ports import Claim, Exchange, Operation, Settlement, WorkerRecord
+from holdfast.ports import Claim, Exchange, Note, Operation, Settlement, WorkerRecord
 from holdfast.stores.redis import RedisStore
 from holdfast.testing import FaultProxy
 from holdfast.testing.store_suite import claim, enqueue, new_job, settle
+from holdfast.testing.store_suite.steps import dead_letter
 from holdfast.types import Change, JobState, NewJob
 from tests.servers import RedisServer, free_port
 from tests.unit.stores.redis.conftest import check_books_of
@@ -85,6 +86,43 @@ async def test_a_cancelled_job_is_told_though_the_reply_was_lost(far: RedisStore
     assert (await far.heartbeat(worker)).cancelled == (delivery.id,)
     assert proxy.traffic.replies_dropped == 1
     assert (await far.heartbeat(worker)).cancelled == ()
+
+
+async def test_orphans_are_handed_out_once_though_the_reply_was_lost(far: RedisStore, proxy: FaultProxy) -> None:
+    await enqueue(far, new_job(), new_job())
+    await claim(far, worker="w1")
+    far.clock_offset_s += 100.0
+    await far.heartbeat(WorkerRecord(id="w2", lease_s=600.0))
+    proxy.drop_reply(to=b"EVALSHA")
+    orphans = await far.reclaim("w2", new_token(), 10)
+    assert proxy.traffic.replies_dropped == 1
+    assert [one.orphaned for one in orphans] == [1, 1]
+    assert await far.reclaim("w2", new_token(), 10) == []
+
+
+async def test_a_note_whose_reply_was_lost_is_remembered(far: RedisStore, proxy: FaultProxy) -> None:
+    await enqueue(far)
+    (delivery,) = await claim(far)
+    proxy.drop_reply(to=delivery.id.encode())
+    assert await far.note(Note(id=delivery.id, token=delivery.token, step=("a", b"1"), progress=0.5)) is True
+    assert proxy.traffic.replies_dropped == 1
+    await settle(far, delivery, Change.RELEASE)
+    (again,) = await claim(far)
+    assert again.notes is not None
+    assert again.notes.steps == {"a": b"1"}
+
+
+@pytest.mark.parametrize("change", [Change.REPLAY, Change.REMOVE])
+async def test_what_people_do_is_done_once_though_the_reply_was_lost(
+    far: RedisStore, proxy: FaultProxy, change: Change
+) -> None:
+    job_id = await dead_letter(far)
+    proxy.drop_reply(to=change.value.encode())
+    (changed,) = await far.change(Operation(change=change, ids=[job_id]))
+    assert proxy.traffic.replies_dropped == 1
+    assert changed.is_done
+    (record,) = await far.get([job_id])
+    assert (record and record.replays) == (1 if change is Change.REPLAY else None)
 
 
 async def test_connections_that_were_cut_are_made_anew(far: RedisStore, proxy: FaultProxy) -> None:
@@ -241,6 +279,39 @@ async def test_a_write_waits_for_replicas() -> None:
         with replica.client() as client:
             assert client.hexists("{holdfast}:state", job_id)
         assert len(await claim(store)) == 1
+        await store.close()
+
+
+async def test_many_writes_wait_once_for_replicas(redis_server: RedisServer) -> None:
+    store = RedisStore(redis_server.dsn(), prefix=redis_server.fresh_prefix(), wait_replicas=1, wait_s=0.3)
+    began_s = CLOCK.monotonic()
+    writing = [store.enqueue([new_job(idempotency_key=str(n))]) for n in range(100)]
+    answers = await asyncio.gather(*writing, return_exceptions=True)
+    assert all(isinstance(answer, StoreAway) for answer in answers)
+    assert CLOCK.monotonic() - began_s < 15.0, "not 0.3 s for each"
+    await store.close()
+
+
+async def test_without_time_to_wait_in_nobody_waits_for_ever(redis_server: RedisServer) -> None:
+    store = RedisStore(redis_server.dsn(), prefix=redis_server.fresh_prefix(), wait_replicas=1, wait_s=0.0)
+    with pytest.raises(StoreAway, match="0 of 1 replicas have it"):
+        await enqueue(store)
+    await store.close()
+
+
+async def test_after_a_failover_writes_wait_for_the_replicas_of_the_new_primary(proxy: FaultProxy) -> None:
+    """The old one is a replica by now: it takes neither writes nor WAIT."""
+    with RedisServer() as old, RedisServer() as new, RedisServer({"replicaof": f"127.0.0.1 {new.port}"}):
+        proxy.upstream = ("127.0.0.1", old.port)
+        store = RedisStore(old.dsn(port=proxy.port), wait_replicas=1, wait_s=10.0)
+        assert store.capabilities.version
+        with old.client() as client:
+            client.execute_command("REPLICAOF", "127.0.0.1", str(new.port))
+        with pytest.raises(StoreAway, match="is a replica, nothing was written"):
+            await enqueue(store)
+        proxy.upstream = ("127.0.0.1", new.port)
+        (job_id,) = await enqueue(store)
+        assert (await store.get([job_id]))[0] is not None
         await store.close()
 
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 
 import pytest
 import redis
 
+from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, StoreAway, StoreError
-from holdfast.ports import Capabilities
+from holdfast.ports import Capabilities, Query
 from holdfast.stores.redis import RedisStore
-from holdfast.testing.store_suite import enqueue, new_job
+from holdfast.testing import FaultProxy
+from holdfast.testing.store_suite import claim, enqueue, new_job
 from tests.servers import RedisServer, free_port
+
+CLOCK = SystemClock()
 
 
 async def capabilities_with(options: Mapping[str, str]) -> Capabilities:
@@ -175,6 +181,91 @@ async def test_a_closed_store_says_so(store: RedisStore) -> None:
     await store.close()
     with pytest.raises(StoreError, match="closed"):
         await enqueue(store)
+
+
+async def test_opening_a_silent_server_does_not_hold_up_the_event_loop(redis_server: RedisServer) -> None:
+    with FaultProxy("127.0.0.1", redis_server.port) as proxy:
+        proxy.blackhole()
+        store = RedisStore(redis_server.dsn(port=proxy.port), answer_within_s=0.3)
+        opening = asyncio.create_task(enqueue(store))
+        turns = 0
+        while not opening.done():
+            await CLOCK.asleep(0.01)
+            turns += 1
+        with pytest.raises(StoreAway, match="no answer in time"):
+            await opening
+        assert turns > 5
+        proxy.heal()
+        await store.close()
+
+
+async def test_a_store_is_closed_at_once_while_its_listener_hears_nothing(redis_server: RedisServer) -> None:
+    with FaultProxy("127.0.0.1", redis_server.port) as proxy:
+        store = RedisStore(redis_server.dsn(port=proxy.port), prefix=redis_server.fresh_prefix())
+        await enqueue(store)
+        asked = proxy.traffic.requests_bytes
+        proxy.blackhole("replies")
+        waiting = asyncio.create_task(store.wait(300.0))
+        while proxy.traffic.requests_bytes == asked:
+            await CLOCK.asleep(0.01)  # until it has asked to be let in
+        began_s = CLOCK.monotonic()
+        await store.close()
+        assert CLOCK.monotonic() - began_s < 4.0, "no answer is waited for: that takes 5 s"
+        await waiting
+        proxy.heal()
+
+
+async def test_what_is_asked_for_while_the_store_closes_is_refused_in_a_line(store: RedisStore) -> None:
+    opened = store._open()
+    await store.close()
+    for desk in (opened.people, opened.reader, opened.searches, opened.heartbeats):
+        with pytest.raises(StoreError, match="the store is closed"):
+            await desk.ask(lambda _: None)
+    with pytest.raises(StoreError, match="the store is closed"):
+        opened.enqueues.enqueue_now([new_job()])
+
+
+async def test_closing_waits_for_a_caller_that_writes_on_its_own_thread(redis_server: RedisServer, prefix: str) -> None:
+    with FaultProxy("127.0.0.1", redis_server.port) as proxy:
+        store = RedisStore(redis_server.dsn(port=proxy.port), prefix=prefix)
+        await enqueue(store)
+        asked = proxy.traffic.requests_bytes
+        proxy.blackhole("replies")
+        writing = asyncio.create_task(asyncio.to_thread(store.enqueue_now, [new_job()]))
+        while proxy.traffic.requests_bytes == asked:
+            await CLOCK.asleep(0.01)
+        closing = asyncio.create_task(store.close())
+        await CLOCK.asleep(0.05)
+        assert not closing.done()
+        proxy.heal()
+        (answer,) = await writing
+        assert answer.is_new, "it was sent once: nobody hung up"
+        await closing
+
+
+async def test_opening_and_closing_leaves_nothing_behind(redis_server: RedisServer, client: redis.Redis) -> None:
+    async def live(prefix: str) -> None:
+        store = RedisStore(redis_server.dsn(), prefix=prefix)
+        await enqueue(store)
+        await claim(store)
+        await store.find(Query())
+        await store.get([])
+        await store.stats()
+        await store.wait(0.0)
+        store.enqueue_now([new_job()])
+        await store.close()
+
+    def connected() -> int:
+        return len(client.client_list())
+
+    before = connected()
+    for _ in range(20):
+        await live(redis_server.fresh_prefix())
+    gc.collect()
+    assert [one.name for one in threading.enumerate() if one.name.startswith("holdfast")] == []
+    async with asyncio.timeout(10.0):
+        while connected() > before:  # the server notices in its own time
+            await CLOCK.asleep(0.01)
 
 
 async def test_a_connection_of_the_callers_is_refused(store: RedisStore) -> None:

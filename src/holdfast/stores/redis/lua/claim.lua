@@ -73,22 +73,25 @@ local function open_of(numbers, queues, caps)
   return lanes, #numbers
 end
 
--- Lanes with a ready job and no gate that is shut, up to a bound; whether there may be more. Beyond the bound the next
--- call goes on where this one stopped, so that every lane has its turn.
-local function lanes_worth_a_look(queues, caps)
+-- Lanes with a ready job and no gate that is shut, up to a bound; whether there may be more. Beyond the bound the
+-- worker's next call goes on where this one stopped, so that every lane has its turn; once it has passed all of them
+-- there are no more.
+local function lanes_worth_a_look(worker, queues, caps)
   local numbers = redis.call('ZRANGE', P .. 'ready', 0, MOST_LOOKED_INTO)
   if #numbers <= MOST_LOOKED_INTO then
     return open_of(numbers, queues, caps), false
   end
-  local turn = redis.call('HGET', P .. 'meta', 'turn') or '0'
+  local turn, n_passed = struct.unpack('>dd', redis.call('HGET', P .. 'turns', worker) or string.rep('\0', 16))
   numbers = redis.call('ZRANGEBYSCORE', P .. 'ready', '(' .. turn, '+inf', 'LIMIT', 0, MOST_PASSED_OVER)
   local rest = redis.call('ZRANGEBYSCORE', P .. 'ready', '-inf', turn, 'LIMIT', 0, MOST_PASSED_OVER - #numbers)
   for i = 1, #rest do
     numbers[#numbers + 1] = rest[i]
   end
-  local lanes, passed = open_of(numbers, queues, caps)
-  redis.call('HSET', P .. 'meta', 'turn', numbers[passed])
-  return lanes, passed < redis.call('ZCARD', P .. 'ready')
+  local lanes, n = open_of(numbers, queues, caps)
+  n_passed = #lanes > 0 and n or n_passed + n
+  local is_cut = n_passed < redis.call('ZCARD', P .. 'ready')
+  redis.call('HSET', P .. 'turns', worker, struct.pack('>dd', numbers[n], is_cut and n_passed or 0))
+  return lanes, is_cut
 end
 
 -- ---------------------------------------------------------------- the order over several lanes: a heap of their heads
@@ -253,16 +256,17 @@ local function set_of(names)
   return set
 end
 
--- What the claim brings, and the seconds until a delayed job is due where it brings less than it may.
-local function claim(wish)
+-- What the claim brings, and the seconds until a delayed job is due where it brings less than it may. One that comes a
+-- second time brings what it brought: nobody may wait for the answer any more, and would run what is new in it.
+local function claim(wish, is_first)
   local worker, token, limit, caps = wish[1], wish[2], wish[3], wish[5]
   local ids, texts, next_due_at, is_cut = {}, {}, nil, false
   local used = redis.call('HMGET', P .. 'claim:' .. token, 'worker', 'ids')
   local is_alive = redis.call('ZSCORE', P .. 'leases', worker)
-  if is_alive and not used[1] and limit > 0 then
+  if is_first and is_alive and not used[1] and limit > 0 then
     next_due_at = promote(limit)
     local lanes
-    lanes, is_cut = lanes_worth_a_look(set_of(wish[4]), caps)
+    lanes, is_cut = lanes_worth_a_look(worker, set_of(wish[4]), caps)
     local chosen = choose(lanes, limit, caps)
     if #chosen > 0 then
       ids, texts = take(chosen, worker, token, wish[6])

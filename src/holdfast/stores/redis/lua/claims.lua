@@ -47,6 +47,7 @@ end
 local function give_up(worker)
   redis.call('ZREM', P .. 'leases', worker)
   redis.call('HDEL', P .. 'worker', worker)
+  redis.call('HDEL', P .. 'turns', worker)
   redis.call('DEL', P .. 'told:' .. worker)
   redis.call('ZADD', P .. 'gone', now, worker)
   local mine = P .. 'claims:' .. worker

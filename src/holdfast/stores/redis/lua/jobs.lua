@@ -52,7 +52,9 @@ local function keep_state(id, text)
   states[n + 2] = text
 end
 
--- When a job that ends now is to be pruned, or -1; those of one second are written down together.
+-- When a job that ends now is to be pruned, or -1; those of one second are written down together, up to a bound.
+local KEPT_TOGETHER = 500
+
 local function keep_until(id, keep_s, has_key)
   if keep_s < 0 then
     return -1
@@ -107,7 +109,10 @@ local function flush()
   states = {}
   flush_ready()
   for second, ids in pairs(kept) do
-    redis.call('ZADD', P .. 'kept', second, cmsgpack.pack(ids))
+    for first = 1, #ids, KEPT_TOGETHER do
+      local some = { unpack(ids, first, math.min(first + KEPT_TOGETHER - 1, #ids)) }
+      redis.call('ZADD', P .. 'kept', second, cmsgpack.pack(some))
+    end
   end
   kept = {}
   for kind, n in pairs(tallies) do

@@ -4,6 +4,20 @@
 local WORKERS_AT_ONCE, CLAIMS_AT_ONCE = 100, 100
 local worker, token, limit = args[1], args[2], args[3]
 
+-- A clock that went back, as after a failover, would keep the dead alive until it has come as far again: their leases
+-- begin anew.
+local function mend_leases()
+  local latest = redis.call('ZREVRANGE', P .. 'leases', 0, WORKERS_AT_ONCE - 1)
+  for i, text in ipairs(read_many('worker', latest)) do
+    local seen_at = text and struct.unpack('>d', text) or now
+    if seen_at > now then
+      local lease_s = redis.call('ZSCORE', P .. 'leases', latest[i]) - seen_at
+      redis.call('ZADD', P .. 'leases', now + lease_s, latest[i])
+      redis.call('HSET', P .. 'worker', latest[i], struct.pack('>d', now) .. string.sub(text, 9))
+    end
+  end
+end
+
 -- Put up to so many orphans under the new token.
 local function adopt(ids, texts)
   for _, old in ipairs(redis.call('ZRANGE', P .. 'orphans', 0, CLAIMS_AT_ONCE - 1)) do
@@ -39,10 +53,11 @@ if not redis.call('ZSCORE', P .. 'leases', worker) then
 end
 local ids, texts = {}, {}
 local used = redis.call('HMGET', P .. 'claim:' .. token, 'worker', 'ids')
+go_on_when_full()
 if used[1] == worker then
   ids, texts = held_under(token, used[2])
-elseif not used[1] then
-  go_on_when_full()
+elseif not used[1] and is_first_time() then
+  mend_leases()
   for _, late in ipairs(redis.call('ZRANGEBYSCORE', P .. 'leases', '-inf', now, 'LIMIT', 0, WORKERS_AT_ONCE)) do
     if late ~= worker then
       give_up(late)

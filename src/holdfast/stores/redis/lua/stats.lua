@@ -15,9 +15,9 @@ for _, lane in ipairs(redis.call('ZRANGE', P .. 'ready', 0, STEPS - 1)) do
   repeat
     local place = redis.call('ZRANGEBYLEX', P .. 'ready:' .. lane, from, '+', 'LIMIT', 0, 1)[1]
     if place then
-      local rank, due_at = struct.unpack('>dd', place)
+      local _, due_at = struct.unpack('>dd', place)
       note_age(lane, due_at)
-      from = '[' .. struct.pack('>d', rank + 1)
+      from = '(' .. string.sub(place, 1, 8) .. '\255' -- no instant begins so
     end
     steps = steps + 1
   until not place or steps > STEPS

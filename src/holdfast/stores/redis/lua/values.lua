@@ -46,11 +46,8 @@ local function values_above(seen)
   return answer
 end
 
--- So many more of each: {minute, task, name, n}. A call that is sent again after its answer was lost adds nothing.
-local function add_counts(counts, call)
-  if not redis.call('SET', P .. 'sent:' .. call, '', 'NX', 'EX', 120) then
-    return
-  end
+-- So many more of each: {minute, task, name, n}.
+local function add_counts(counts)
   for i = 1, #counts do
     local minute, task, name, n = unpack(counts[i])
     redis.call('HINCRBY', P .. 'minute:' .. minute, name .. ' ' .. task, n)

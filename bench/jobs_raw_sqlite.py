@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-from jobs_timing import BATCH, rate_of, serve
+from jobs_timing import BATCH, rate_of
 
 from holdfast.clock import new_id
 
@@ -35,8 +35,8 @@ UPDATE job SET state = 1, attempt = attempt + 1, token = ?1 WHERE row IN (
 ACKNOWLEDGE = "UPDATE job SET state = 2 WHERE row = ? AND state = 1 AND token = ?"
 
 
-def open_file(folder: str) -> apsw.Connection:
-    db = apsw.Connection(str(Path(folder) / "raw.db"))
+def open_file() -> apsw.Connection:
+    db = apsw.Connection(str(Path(os.environ["HOLDFAST_BENCH_FOLDER"]) / "raw.db"))
     for pragma in ("journal_mode = WAL", "synchronous = FULL"):
         db.execute(f"PRAGMA {pragma}")
     db.execute(SCHEMA)
@@ -48,9 +48,9 @@ def rows(count: int) -> Iterator[tuple[str, bytes, float]]:
         yield new_id(), b"{}", time.time()
 
 
-def commit_per_row(folder: str, count: int) -> float:
+def enqueue(count: int) -> float:
     """Rows a second, each in a commit of its own."""
-    db = open_file(folder)
+    db = open_file()
 
     def work() -> None:
         for row in rows(count):
@@ -59,9 +59,9 @@ def commit_per_row(folder: str, count: int) -> float:
     return rate_of(count, work)
 
 
-def batches(folder: str, count: int) -> float:
+def bulk(count: int) -> float:
     """Rows a second, in commits of 1,000."""
-    db = open_file(folder)
+    db = open_file()
 
     def work() -> None:
         for _ in range(count // BATCH):
@@ -72,9 +72,9 @@ def batches(folder: str, count: int) -> float:
     return rate_of(count, work)
 
 
-def claim_and_acknowledge(folder: str, count: int) -> float:
+def drain(count: int) -> float:
     """Jobs a second of what is in the file: acknowledge the last 200 and claim the next in one commit."""
-    db = open_file(folder)
+    db = open_file()
     acknowledged = 0
 
     def work() -> None:
@@ -99,19 +99,15 @@ def claim_and_acknowledge(folder: str, count: int) -> float:
     return rate
 
 
-def whole_life(folder: str, count: int) -> float:
+def whole_life(count: int) -> float:
     """Jobs a second, enqueued, claimed and acknowledged in batches of 200: the figure of PEERS.md."""
-    db = open_file(folder)
+    db = open_file()
 
     def work() -> None:
         for _ in range(count // CLAIM):
             db.execute("BEGIN IMMEDIATE")
             db.executemany(INSERT, rows(CLAIM))
             db.execute("COMMIT")
-        claim_and_acknowledge(folder, count)
+        drain(count)
 
     return rate_of(count, work)
-
-
-if __name__ == "__main__":
-    serve(commit_per_row, batches, claim_and_acknowledge, whole_life)

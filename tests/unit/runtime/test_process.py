@@ -1,0 +1,93 @@
+"""A worker process whose store has gone is gone with its lease, whatever its jobs do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.runtime.worker import Exit, WorkerSettings
+
+SHOP = """
+import asyncio, contextlib, threading
+from holdfast import App
+from holdfast.testing.faulty import FaultyStore
+
+app = App("memory://")
+app._store = store = FaultyStore(app.store)
+
+def cut_off():
+    store.fail(fault="hang")
+
+@app.task
+async def stubborn():
+    cut_off()
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+@app.task
+async def blocking():
+    cut_off()
+    threading.Event().wait()
+
+@app.task
+def on_a_thread():
+    cut_off()
+    threading.Event().wait()
+
+@app.task
+async def on_a_thread_of_its_own():
+    cut_off()
+    await asyncio.to_thread(threading.Event().wait)
+@app.on_startup
+async def begin():
+    await %s.aenqueue()
+
+@app.on_shutdown
+async def end():
+    %s
+"""
+ENDLESS = ["stubborn", "blocking", "on_a_thread", "on_a_thread_of_its_own"]
+
+
+def ended(folder: Path, task: str, on_shutdown: str = "pass") -> tuple[int, str]:
+    """How a process ended by itself, and what it said."""
+    (folder / "shop.py").write_text(SHOP % (task, on_shutdown))
+    settings = msgspec.json.encode(WorkerSettings(lease_s=1.0, grace_s=600.0)).decode()
+    process = subprocess.run(
+        [sys.executable, "-m", "holdfast.runtime.process", "shop:app", settings],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return process.returncode, process.stderr
+
+
+@pytest.mark.parametrize("task", ENDLESS)
+def test_a_job_that_cannot_be_stopped_ends_with_its_process_when_the_lease_is_over(tmp_path: Path, task: str) -> None:
+    code, said = ended(tmp_path, task)
+    assert "its lease could not be renewed" in said or task == "blocking"
+    assert code == Exit.REPLACE
+
+
+def test_a_hook_that_does_not_end_keeps_no_job_beyond_its_lease(tmp_path: Path) -> None:
+    code, _ = ended(tmp_path, "on_a_thread", on_shutdown="await asyncio.Event().wait()")
+    assert code == Exit.REPLACE
+
+
+def test_a_process_that_is_stopped_before_it_has_begun_has_drained(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("import threading; print('here', flush=True); threading.Event().wait()")
+    command = [sys.executable, "-m", "holdfast.runtime.process", "shop:app", "{}"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"here\n"
+        process.terminate()
+        assert process.wait(20) == Exit.DRAINED
