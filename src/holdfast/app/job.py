@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+_FIRST_LOOK_S = 0.005
 _LOOK_EVERY_S = 0.5
+"""Not every store tells that a job has ended: so it is looked at, soon at first, then less and less often."""
 
 
 class Job(Generic[R]):
@@ -99,11 +101,13 @@ class Job(Generic[R]):
         """The same for async code."""
         clock = self._app.clock
         deadline_s = None if timeout is None else clock.monotonic() + timeout
+        look_s = _FIRST_LOOK_S
         while not (await self.arefresh()).state.is_terminal:
-            left_s = _LOOK_EVERY_S if deadline_s is None else deadline_s - clock.monotonic()
+            left_s = look_s if deadline_s is None else deadline_s - clock.monotonic()
             if left_s <= 0:
                 raise TimeoutError(f"job {self.id} is still {self.state.value} after {timeout:g} s")
-            await self._app.store.wait(min(left_s, _LOOK_EVERY_S))
+            await self._app.store.wait(min(left_s, look_s))
+            look_s = min(2.0 * look_s, _LOOK_EVERY_S)
         return self
 
     def cancel(self) -> bool:

@@ -7,7 +7,9 @@ from msgspec import Struct
 from holdfast.policy.retry import RetryPolicy, next_delay
 from holdfast.types import Discard, Failure, GiveUp, Rng, Snooze
 
-UNKNOWN_TASK_RETRY = RetryPolicy(max_retries=6, initial_delay=5.0, multiplier=2.0, max_delay=120.0, total_timeout=None)
+UNKNOWN_TASK_RETRY = RetryPolicy(
+    max_retries=6, initial_delay=5.0, multiplier=2.0, max_delay=120.0, total_timeout=None, jitter=False
+)
 """A task that nobody here knows may be on its way, in a deploy: about four minutes, then it is given up."""
 
 

@@ -84,7 +84,8 @@ class Cron(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not isinstance(self.line, str) or len(self.line) > _LONGEST_LINE or len(self.line.split()) != 5:
-            raise ConfigError(f"line={self.line!r}: must be a cron line of five fields: {_FIELDS}")
+            shown = self.line[:_LONGEST_LINE] if isinstance(self.line, str) else self.line
+            raise ConfigError(f"line={shown!r}: must be a cron line of five fields: {_FIELDS}")
         force_setattr(self, "line", " ".join(self.line.upper().split()))
         _zone(self.tz)
         try:

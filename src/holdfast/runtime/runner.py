@@ -146,7 +146,7 @@ class Runner:
     def caps(self, wanted: int) -> dict[str, int]:
         """At most so many of these: what would not be started within a moment is left to others."""
         threads = self.room.threads
-        sync_room = threads + int(threads * 0.25 / max(self._threads.busy_s, 1e-4)) - self._sync_held
+        sync_room = threads + int(threads * 0.25 / max(self._threads.expected_s, 1e-4)) - self._sync_held
         isolated_room = self.room.isolates - self._isolated_held
         caps: dict[str, int] = {}
         for name, spec in self._specs.items():

@@ -47,6 +47,7 @@ class Threads(Generic[W]):
         self.busy_s = _SHORT_S
         """How long a job takes, as a moving average."""
         self.running: set[W] = set()
+        self._begun_s = 0.0
 
     def submit(self, work: list[W]) -> None:
         """Run these, in order; from the event loop."""
@@ -60,6 +61,13 @@ class Threads(Generic[W]):
     def waiting(self) -> int:
         """How many have not been begun."""
         return len(self._ready)
+
+    @property
+    def expected_s(self) -> float:
+        """How long until a thread is free again: as a job takes, or as the latest has taken while all are busy."""
+        if len(self.running) < self.size:
+            return self.busy_s
+        return max(self.busy_s, self._clock.monotonic() - self._begun_s)
 
     def take_back(self) -> list[W]:
         """What has not been begun, taken out of the queue."""
@@ -125,7 +133,7 @@ class Threads(Generic[W]):
                 continue
             self._taken += 1
             self.running.add(one)
-            began_s = clock.monotonic()
+            self._begun_s = began_s = clock.monotonic()
             self._run(one)
             self.busy_s += 0.05 * (clock.monotonic() - began_s - self.busy_s)
             self.running.discard(one)

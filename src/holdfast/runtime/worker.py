@@ -44,6 +44,8 @@ _IDLE_S = 1.0
 _MINUTE_S = 60.0
 _OVERDUE_S = 1.0
 _LAST_WORD_S = 2.0
+_RECALLED_S = 15.0
+"""No failover loses more than so much of what was acknowledged."""
 _PART = "exchange"
 
 
@@ -144,6 +146,9 @@ class Worker:
         self._odd_failures = 0
         self._pumping: asyncio.Task[None] | None = None
         self._unanswered: Claim | None = None
+        self._settled: dict[bytes, float] = {}
+        """Tokens under which something was settled lately, and when."""
+        self._was_away = False
 
     # ---- from outside
 
@@ -388,11 +393,30 @@ class Worker:
         try:
             reply = await self._exchange(wanted)
             await self.runner.start(reply.deliveries)
+            if self._was_away:
+                await self._recall()
         except Exception as error:
             await self._rest(await self._bear(error))
             return True
         self._next_due_s = reply.next_due_s
         return bool(reply.deliveries) or self._has_news()
+
+    async def _recall(self) -> None:
+        """After an outage: what was settled just before it and runs in the store all the same is released.
+
+        A store that failed over may have lost what it had acknowledged. Such a job would run there for as long as this
+        worker lives.
+        """
+        ours = self.runner.runs
+        for token in list(self._settled):
+            claim = Claim(worker=self.id, token=token, limit=0)
+            held = (await self._store.exchange(Exchange(claim=claim, seen=self.guards.seen))).deliveries
+            said = {one.id for one in self.runner.settlements}
+            lost = [one for one in held if one.id not in ours and one.id not in said]
+            if lost:
+                _logger.error("%d jobs are settled here and run in the store, which has lost it: run again", len(lost))
+                self.runner.give_back(lost)
+        self._was_away = False
 
     def _has_news(self) -> bool:
         return bool(self.runner.settlements) or self.guards.is_urgent
@@ -428,6 +452,7 @@ class Worker:
                 Exchange(settlements=settlements, changes=changes, counts=counts, claim=claim, seen=guards.seen)
             )
         except BaseException:
+            self._was_away = True
             # Safe to send again: a settlement that did take effect says so a second time.
             runner.settlements = settlements + runner.settlements
             runner.counts.put_back(counts)
@@ -440,8 +465,17 @@ class Worker:
         self._take_over(reply)
         guards.confirm(changes, reply.changed, reply.now)
         self._note_rate(len(settlements))
+        self._remember(settlements)
         self._warn_of_lost(settlements, reply.settled)
         return reply
+
+    def _remember(self, settlements: Sequence[Settlement]) -> None:
+        now_s = self._clock.monotonic()
+        for token in {one.token for one in settlements}:
+            self._settled.pop(token, None)
+            self._settled[token] = now_s
+        while self._settled and next(iter(self._settled.values())) < now_s - _RECALLED_S:
+            del self._settled[next(iter(self._settled))]
 
     def _take_over(self, reply: Exchanged) -> None:
         self.runner.set_now(reply.now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -138,18 +139,17 @@ def test_a_whole_day_that_a_country_left_out_fires_at_its_end() -> None:
         "0 0 31 2,4,6 *",
         "0 0 */30 2 1#5,2#5",
         "",
-        "1," * 5_000_000 + "1 * * * *",
+        pytest.param("1," * 5_000_000 + "1 * * * *", id="ten million characters"),
         "5-1 * * * *",
         None,
         5,
     ],
 )
 def test_a_bad_line_is_refused_within_50_ms(line: Any) -> None:
-    clock = SystemClock()
-    start = clock.monotonic()
+    start_s = time.thread_time()  # its own work: others may keep the processor for longer than that
     with pytest.raises(ConfigError, match="line="):
         Cron(line)
-    assert clock.monotonic() - start < 0.05
+    assert time.thread_time() - start_s < 0.05
 
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "../../etc/passwd", "", "Europe", None, 5])

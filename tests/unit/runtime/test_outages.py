@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.app import App, Job
 from holdfast.clock import SystemClock, new_token
 from holdfast.errors import StoreAway, StoreError
-from holdfast.ports import Exchange, Settlement, WorkerRecord
+from holdfast.ports import Exchange, Exchanged, Settlement, WorkerRecord
 from holdfast.runtime.context import JobContext
 from holdfast.runtime.outage import insist, insist_now
 from holdfast.runtime.runner import Room
@@ -574,3 +575,53 @@ async def test_the_time_that_a_try_takes_is_a_part_of_the_wait() -> None:
     with pytest.raises(StoreAway, match="tried for 12 s"):
         await insist(acall, 12.0, clock, lambda: 1.0)
     assert calls == [0.0, 10.0, 20.2]
+
+
+# ---------------------------------------------------------------- a failover that has lost what was acknowledged
+
+
+class Forgetful(MemoryStore):
+    """Acknowledges settlements, and has them no more after a failover."""
+
+    is_forgetting = False
+
+    async def exchange(self, exchange: Exchange) -> Exchanged:
+        if not self.is_forgetting:
+            return await super().exchange(exchange)
+        reply = await super().exchange(replace(exchange, settlements=[]))
+        return replace(reply, settled=[True] * len(exchange.settlements))
+
+
+async def test_a_settlement_that_a_failover_has_lost_is_made_good_after_the_outage(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Forgetful(scene.clock)
+    scene.store.inner = store
+    ran: list[str] = []
+    stay = asyncio.Event()
+
+    @scene.app.task(breaker=None)
+    async def work(name: str) -> None:
+        ran.append(name)
+        if name == "long":
+            await stay.wait()
+
+    long = await work.aenqueue("long")
+    async with scene.worker():
+        await scene.let_pass(1.0)
+        store.is_forgetting = True
+        short = await work.aenqueue("short")
+        await scene.let_pass(1.0)
+        assert (await scene.record(short)).state is JobState.RUNNING
+        store.is_forgetting = False
+        scene.store.fail()
+        await scene.let_pass(2.0)
+        await scene.mend()
+        await scene.let_pass(6.0)
+        assert (await scene.record(short)).state is JobState.COMPLETED
+        assert (await scene.record(long)).state is JobState.RUNNING
+        stay.set()
+        await scene.let_pass(0.5)
+        assert (await scene.record(long)).state is JobState.COMPLETED
+    assert ran == ["long", "short", "short"]
+    assert any("1 jobs are settled here and run in the store" in line for line in told(caplog))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from holdfast.clock import SystemClock
 from holdfast.runtime.threads import Threads
+from holdfast.testing import ManualClock
 
 
 class Pool:
@@ -121,3 +122,19 @@ async def test_it_learns_how_long_jobs_take() -> None:
     await until(lambda: len(pool.done) == 10)
     assert before < pool.threads.busy_s < 0.05
     pool.threads.close()
+
+
+async def test_while_all_threads_are_busy_none_is_expected_to_be_free_before_long() -> None:
+    go, clock = threading.Event(), ManualClock()
+    threads: Threads[int] = Threads(2, lambda _: (go.wait(5), None)[1], lambda _: None, clock)
+    threads.submit([1])
+    await until(lambda: len(threads.running) == 1)
+    clock.advance(40)
+    assert threads.expected_s == threads.busy_s, "there is a free one"
+    threads.submit([2])
+    await until(lambda: len(threads.running) == 2)
+    clock.advance(3)
+    assert threads.expected_s == 3.0
+    go.set()
+    await until(lambda: not threads.running)
+    threads.close()
