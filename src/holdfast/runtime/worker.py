@@ -46,6 +46,7 @@ _OVERDUE_S = 1.0
 _LAST_WORD_S = 2.0
 _RECALLED_S = 15.0
 """No failover loses more than so much of what was acknowledged."""
+_MOST_RECALLED = 300
 _PART = "exchange"
 
 
@@ -408,7 +409,7 @@ class Worker:
         worker lives.
         """
         ours = self.runner.runs
-        for token in list(self._settled):
+        for token in list(self._settled)[-_MOST_RECALLED:]:
             claim = Claim(worker=self.id, token=token, limit=0)
             held = (await self._store.exchange(Exchange(claim=claim, seen=self.guards.seen))).deliveries
             said = {one.id for one in self.runner.settlements}

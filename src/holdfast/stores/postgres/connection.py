@@ -117,7 +117,8 @@ class Line(psycopg.Connection[tuple[Any, ...]]):
 def connect(address: Address, *, is_hot: bool = False, answer_s: float | None = None) -> Line:
     """A connection in autocommit mode, set for its purpose; raises psycopg's errors."""
     limit_s = address.answer_s if answer_s is None else answer_s
-    line = Line.connect(**{**address.parameters, "autocommit": True})
+    quick = {"connect_timeout": max(2, round(limit_s))} if limit_s < address.answer_s else {}
+    line = Line.connect(**{**address.parameters, **quick, "autocommit": True})
     try:
         line.answer_s = limit_s
         line.prepare_threshold = 0 if is_hot else None

@@ -30,6 +30,8 @@ Answer = TypeVar("Answer")
 _READERS: Final = 4
 _SLOW_S: Final = 60.0
 """How long people's questions may take: some look at every dead letter."""
+_BEAT_S: Final = 3.0
+"""A heartbeat without an answer is sent again on a new connection, while the lease still holds."""
 _LISTEN_NO_MORE: Final = load("values.sql")["listen_no_more"]
 
 
@@ -60,7 +62,7 @@ class Opened:
         self.enqueuer = Enqueuer(self._location, pool(is_hot=True), store, setting, self.news.tell)
         told = structs.replace(setting, listener="", are_lanes_held=True)  # their commit is news for us too
         self.place = Place(self._location, self.server.schema, store, told, self.enqueuer.lanes_of)
-        self._beating = pool(is_hot=True)
+        self._beating = pool(is_hot=True, answer_s=min(_BEAT_S, address.answer_s))
         self._reading = pool(most_spare=_READERS, answer_s=max(_SLOW_S, address.answer_s))
         self._transactions = pool(most_spare=8, answer_s=max(_SLOW_S, address.answer_s))
         self._heart = ThreadPoolExecutor(1, thread_name_prefix="holdfast-heartbeat")

@@ -97,6 +97,7 @@ class PostgresStore:
             has_transactions=True,
             takes_connections=True,
             version=server.version,
+            schema=f"tables {server.schema}.holdfast_…, version {len(migrations())}",
             durability=server.durability,
             warnings=server.warnings,
         )
