@@ -189,6 +189,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """Whether new jobs can be written through a connection of the caller's, inside of its transaction."""
     version: str = ""
     """The engine and its version, for people."""
+    schema: str = ""
+    """Where in it the jobs are, and of which version its tables or keys are, for people."""
     durability: str = ""
     """What survives what, in one sentence for people."""
     warnings: tuple[str, ...] = ()

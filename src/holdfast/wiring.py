@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Container
@@ -20,11 +21,15 @@ _SYNCHRONOUS: dict[str, Literal["FULL", "NORMAL", "EXTRA"]] = {"full": "FULL", "
 _COMMITS: Final = ("on", "off", "local", "remote_write", "remote_apply")
 _OF_REDIS: Final = frozenset({"db", "username", "password", "client_name"})
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,63}")
-_HAS_QUERY: Final = re.compile(r"([^?@]*@)?[^?@]*\?\w+=")
 _HOST: Final = r"(\[[^\[\]]*\]|[^\[\]:,@]*)(:\d*)?"
 _HOSTS: Final = re.compile(rf"{_HOST}(,{_HOST})*")
-_PASSWORD: Final = re.compile(r"(password\s*=\s*)\S+", re.IGNORECASE)
-_SECRET: Final = re.compile(r"password|passwd|secret|token|key", re.IGNORECASE)
+_AUTHORITY: Final = re.compile(r"[^/?#]*")
+_OPTION: Final = re.compile(r"[a-z_]{1,40}")
+_HARMLESS: Final = frozenset(
+    "schema synchronous_commit synchronous sslmode target_session_attrs prefix wait_replicas wait_s db".split()
+)
+"""Options whose values may be shown: any other may be a password under a name that nobody has thought of."""
+_ESCAPES: Final = "in a user name or password write %2F for /, %3F for ?, %23 for #, %40 for @ and %25 for %"
 
 
 def url_or_default(url: str | None) -> str:
@@ -57,6 +62,9 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
     if parts.scheme in _POSTGRES | _REDIS and "://" in url:
         _check_place(url, parts)
         return _postgres(url, parts) if parts.scheme in _POSTGRES else _redis(url, parts)
+    base, plus, driver = parts.scheme.partition("+")
+    if plus and base in _POSTGRES | _REDIS:
+        raise ConfigError(f"url={shown(url)!r}: leave out +{driver}, which is for other programs: write {base}://…")
     raise ConfigError(f"url={shown(url)!r}: must be one such as {_EXAMPLES}")
 
 
@@ -74,17 +82,32 @@ def is_store(path: Path) -> bool:
 
 def shown(url: str) -> str:
     """The URL as it may be shown: whatever may be a password in it is left out."""
-    head, slashes, rest = url.partition("://")
+    scheme, slashes, rest = url.partition("://")
     if not slashes:
-        head, rest = "", _PASSWORD.sub(r"\1…", url)
-    rest, mark, query = rest.partition("?") if _HAS_QUERY.match(rest) else (rest, "", "")
-    login, at, place = rest.rpartition("@")  # a password with a stray / ? or # in it ends at the last @ all the same
-    if slashes and not at and not _HOSTS.fullmatch(place.partition("/")[0]):
-        return f"{head}{slashes}…"  # what stands in the port's place may be a password
+        return "…" if "@" in url or "passw" in url.lower() else url
+    is_file = scheme == "sqlite"
+    if not is_file and _is_torn(rest):
+        return f"{scheme}://…"
+    rest, mark, query = rest.partition("?")
+    login, at, place = ("", "", rest) if is_file else rest.rpartition("@")
     user, colon, _ = login.partition(":")
-    options = [(name, "…" if _SECRET.search(name) else value) for name, value in _pairs(query)]
-    login = f"{user}:…" if colon else user
-    return f"{head}{slashes}{login}{at}{place}{mark}{'&'.join(map('='.join, options))}"
+    options = "&".join(_shown_option(option) for option in query.split("&"))
+    return f"{scheme}://{user}{':…' if colon else ''}{at}{place}{mark}{options}"
+
+
+def _is_torn(rest: str) -> bool:
+    """Whether what follows :// is no user, host and path: a stray / ? # or @ has torn a password apart."""
+    found = _AUTHORITY.match(rest)
+    authority = found[0] if found else ""
+    behind = rest[len(authority) :]
+    return "@" in behind or "#" in behind or _HOSTS.fullmatch(authority.rpartition("@")[2]) is None
+
+
+def _shown_option(option: str) -> str:
+    name, equals, value = option.partition("=")
+    if not equals or not _OPTION.fullmatch(name):
+        return "…" if option else ""
+    return f"{name}={value if name in _HARMLESS else '…'}"
 
 
 # ---------------------------------------------------------------- servers
@@ -92,13 +115,10 @@ def shown(url: str) -> str:
 
 def _check_place(url: str, parts: SplitResult) -> None:
     """Refuse what drivers would take for a host, and name in their errors, though it is a part of a password."""
-    if parts.fragment:
-        raise ConfigError(f"url={shown(url)!r}: has a # in it; in a user name or password write %23")
-    login, _, hosts = parts.netloc.rpartition("@")
-    if "@" in login:
-        raise ConfigError(f"url={shown(url)!r}: has more than one @; in a user name or password write %40")
-    if not _HOSTS.fullmatch(hosts):
-        raise ConfigError(f"url={shown(url)!r}: what follows // is no host with its port; write //user:password@host")
+    if "@" in parts.netloc.rpartition("@")[0]:
+        raise ConfigError(f"url={shown(url)!r}: has more than one @; {_ESCAPES}")
+    if _is_torn(url.partition("://")[2]):
+        raise ConfigError(f"url={shown(url)!r}: must be {parts.scheme}://user:password@host:port/…; {_ESCAPES}")
 
 
 def _postgres(url: str, parts: SplitResult) -> Store:
@@ -108,7 +128,7 @@ def _postgres(url: str, parts: SplitResult) -> Store:
     except ImportError as error:
         _refuse_missing(url, "postgres", error)
     options = _options(url, parts)
-    schema = _named(url, "schema", options.pop("schema", ""))
+    schema = _named(url, "schema", options.pop("schema")) if "schema" in options else ""
     commit = options.get("synchronous_commit", "on")
     if commit not in _COMMITS:
         raise ConfigError(f"url={shown(url)!r}: synchronous_commit must be one of {', '.join(_COMMITS)}")
@@ -118,8 +138,7 @@ def _postgres(url: str, parts: SplitResult) -> Store:
     try:
         psycopg.conninfo.conninfo_to_dict(url.partition("?")[0])
     except psycopg.Error:  # it repeats what it cannot read, which may be the password
-        help_ = "in a user name or password write %20 for a blank, and %25 for a percent sign"
-        raise ConfigError(f"url={shown(url)!r}: cannot be read; {help_}") from None
+        raise ConfigError(f"url={shown(url)!r}: cannot be read; {_ESCAPES}, and %20 for a blank") from None
     from holdfast.stores.postgres import PostgresStore  # noqa: PLC0415
 
     return PostgresStore(_with_options(url, options), schema=schema)
@@ -127,22 +146,26 @@ def _postgres(url: str, parts: SplitResult) -> Store:
 
 def _redis(url: str, parts: SplitResult) -> Store:
     try:
-        import redis  # noqa: F401, PLC0415
+        from redis import SSLConnection  # noqa: PLC0415
     except ImportError as error:
         _refuse_missing(url, "redis", error)
     if parts.scheme != "unix":
         if "," in parts.netloc.rpartition("@")[2]:
             raise ConfigError(f"url={shown(url)!r}: names more than one host; of a cluster one host is enough")
         if parts.path.strip("/") and not parts.path.strip("/").isdecimal():
-            raise ConfigError(f"url={shown(url)!r}: {parts.path} must be the number of a database, as in /0")
+            raise ConfigError(f"url={shown(url)!r}: what follows the host must be the number of a database, as in /0")
     options = _options(url, parts)
-    prefix = _named(url, "prefix", options.pop("prefix", "holdfast")) or "holdfast"
+    prefix = _named(url, "prefix", options.pop("prefix", "holdfast"))
     replicas = _number(url, "wait_replicas", options.pop("wait_replicas", "0"))
     if not replicas.is_integer():
         raise ConfigError(f"url={shown(url)!r}: wait_replicas must be a whole number")
     wait_s = _number(url, "wait_s", options.pop("wait_s", "1"))
-    own = "prefix, wait_replicas, wait_s, db, username, password, client_name and redis-py's ssl_…"
-    _refuse_unknown(url, options, _OF_REDIS | {name for name in options if name.startswith("ssl_")}, own)
+    known = set(_OF_REDIS)
+    if parts.scheme == "rediss":
+        known |= {name for name in inspect.signature(SSLConnection.__init__).parameters if name.startswith("ssl_")}
+    own = "prefix, wait_replicas, wait_s, db, username, password, client_name, and with rediss:// redis-py's ssl_…"
+    _refuse_unknown(url, options, known, own)
+    _number(url, "db", options.get("db", "0"))
     from holdfast.stores.redis import RedisStore  # noqa: PLC0415
 
     return RedisStore(_with_options(url, options), prefix=prefix, wait_replicas=int(replicas), wait_s=wait_s)
@@ -150,10 +173,13 @@ def _redis(url: str, parts: SplitResult) -> Store:
 
 def _refuse_missing(url: str, extra: str, error: ImportError) -> NoReturn:
     why = " ".join(str(error).split())
-    raise ConfigError(f"url={shown(url)!r}: needs packages that are missing ({why}): pip install 'holdfast[{extra}]'")
+    help_ = f"pip install 'holdfast[{extra}]', or in a checkout pip install '.[{extra}]'"
+    raise ConfigError(f"url={shown(url)!r}: needs packages that are missing ({why}): {help_}") from None
 
 
 def _options(url: str, parts: SplitResult) -> dict[str, str]:
+    if parts.query and any("=" not in option for option in parts.query.split("&")):
+        raise ConfigError(f"url={shown(url)!r}: what follows ? must be name=value&name=value; {_ESCAPES}")
     pairs = _pairs(parts.query)
     options = dict(pairs)
     if len(options) < len(pairs):
@@ -173,12 +199,13 @@ def _with_options(url: str, options: dict[str, str]) -> str:
 def _refuse_unknown(url: str, options: dict[str, str], known: Container[str], words: str) -> None:
     for name in options:
         if name not in known:
-            raise ConfigError(f"url={shown(url)!r}: has no option {name!r}; there are {words}")
+            called = repr(name) if _OPTION.fullmatch(name) else "of this name"
+            raise ConfigError(f"url={shown(url)!r}: has no option {called}; there are {words}")
 
 
 def _named(url: str, option: str, value: str) -> str:
-    if value and not _NAME.fullmatch(value):
-        raise ConfigError(f"url={shown(url)!r}: {option} must be of letters, digits and _ . - alone, at most 63")
+    if not _NAME.fullmatch(value):
+        raise ConfigError(f"url={shown(url)!r}: {option} must be of letters, digits and _ . - alone, from 1 to 63")
     return value
 
 
@@ -200,15 +227,15 @@ def _sqlite_parts(url: str) -> tuple[Path, Literal["FULL", "NORMAL", "EXTRA"]]:
     parts = urlsplit(url)
     if parts.netloc or not parts.path.startswith("/"):
         raise ConfigError(
-            f"url={url!r}: three slashes and a path, as in sqlite:///shop.db or sqlite:////var/lib/shop.db"
+            f"url={shown(url)!r}: three slashes and a path, as in sqlite:///shop.db or sqlite:////var/lib/shop.db"
         )
     path = unquote(parts.path[1:])
     if not path or not path.isprintable():
-        raise ConfigError(f"url={url!r}: names no file; write sqlite:///shop.db")
+        raise ConfigError(f"url={shown(url)!r}: names no file; write sqlite:///shop.db")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     synchronous = options.pop("synchronous", "full").lower()
     if options or parts.fragment:
-        raise ConfigError(f"url={url!r}: the only option is ?synchronous=full or normal")
+        raise ConfigError(f"url={shown(url)!r}: the only option is ?synchronous=full or normal")
     if synchronous not in _SYNCHRONOUS:
-        raise ConfigError(f"url={url!r}: synchronous must be one of {', '.join(_SYNCHRONOUS)}")
+        raise ConfigError(f"url={shown(url)!r}: synchronous must be one of {', '.join(_SYNCHRONOUS)}")
     return Path(path).absolute(), _SYNCHRONOUS[synchronous]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import apsw
 from msgspec.structs import replace
 
 from holdfast import App
@@ -16,43 +14,33 @@ from holdfast.app.task import Call
 from holdfast.ports import Query, Stats
 from holdfast.types import JobRecord, JobState
 from tests.faults import load
-from tests.faults.checker import Evidence, Sample, Transition
+from tests.faults.checker import Evidence, Sample
+from tests.faults.engines import Engine
 from tests.faults.ledger import ClientLedger, Effect, EffectLedger
 from tests.faults.shop import open_shop
 from tests.faults.workers import Fleet, poll
 
 _PAGE = 500
-_AUDIT: Final = """
-CREATE TABLE audit (number INTEGER PRIMARY KEY, job TEXT, before TEXT, after TEXT, token TEXT);
-CREATE TRIGGER audit_states AFTER UPDATE OF state ON holdfast_jobs BEGIN
-    INSERT INTO audit (job, before, after, token)
-    VALUES (new.id, old.state, new.state, lower(hex(new.token)));
-END;
-"""
 
 
 class Arena:
-    """A SQLite file and everything that is known about it from outside.
+    """A store and everything that is known about it from outside."""
 
-    With the audit, a trigger of the database itself notes every change of a job's state, whoever makes it.
-    """
-
-    def __init__(self, folder: Path, *, disk: Path | None = None, is_audited: bool = True) -> None:
+    def __init__(self, folder: Path, engine: Engine, *, is_audited: bool = True) -> None:
         self.folder = folder
-        self.database = (disk or folder) / "shop.db"
-        self.url = f"sqlite:///{self.database}"
+        self.engine = engine
         self._effects = folder / "effects"
-        self.app: App = open_shop(self.url, self._effects)
+        self.app: App = open_shop(engine.url, self._effects)
         self.client = ClientLedger(folder / "client")
         self.samples: list[Sample] = []
         self._is_audited = is_audited
         self.app.store.capabilities  # noqa: B018 - asking opens it
         if is_audited:
-            self.sql(_AUDIT)
+            engine.begin_audit()
 
-    def fleet(self, *, source: Path | None = None) -> Fleet:
-        """Worker processes for this store; `source` has another copy of the package."""
-        return Fleet(self.url, self._effects, self.folder, source=source)
+    def fleet(self, *, source: Path | None = None, url: str | None = None) -> Fleet:
+        """Worker processes for this store; `source` has another copy of the package, `url` is another way there."""
+        return Fleet(url or self.engine.url, self._effects, self.folder, source=source)
 
     def call(self, task: str, *args: Any, **kwargs: Any) -> Call[Any]:
         """A job that has not been enqueued."""
@@ -86,7 +74,7 @@ class Arena:
 
     def unfinished(self) -> int:
         """Jobs that have not ended."""
-        return sum(tally.n for tally in self.stats().tallies if not tally.state.is_terminal)
+        return sum(max(0, tally.n) for tally in self.stats().tallies if not tally.state.is_terminal)
 
     def get(self, ids: Sequence[str]) -> list[JobRecord]:
         """Whole records; all must be there."""
@@ -109,26 +97,6 @@ class Arena:
                 return found
             query = replace(query, cursor=page.cursor)
 
-    def sql(self, statements: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """Straight into the file, as an operator might."""
-        db = apsw.Connection(str(self.database))
-        db.set_busy_timeout(5_000)
-        try:
-            return db.execute(statements, parameters).fetchall()
-        finally:
-            db.close()
-
-    @contextmanager
-    def write_lock(self) -> Iterator[None]:
-        """Nobody else can write to the store meanwhile."""
-        db = apsw.Connection(str(self.database))
-        db.set_busy_timeout(5_000)
-        try:
-            db.execute("BEGIN IMMEDIATE")
-            yield
-        finally:
-            db.close()
-
     # ---- the end
 
     def quiesce(self, within_s: float, meanwhile: Callable[[], None] = lambda: None) -> float:
@@ -149,13 +117,12 @@ class Arena:
         tallies: Counter[str] = Counter()
         for tally in self.stats().tallies:
             tallies[tally.state.value] += tally.n
-        rows = self.sql("SELECT job, before, after, token FROM audit ORDER BY number") if self._is_audited else []
         return Evidence(
             attempted=list(self.client.attempted),
             acked=list(self.client.acked),
             effects=self.effects(),
             jobs=self.records(),
-            transitions=[Transition(*row) for row in rows],
+            transitions=self.engine.transitions() if self._is_audited else (),
             faults=list(fleet.faults) if fleet else (),
             samples=self.samples,
             tallies=tallies,

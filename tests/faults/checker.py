@@ -103,8 +103,12 @@ def check(evidence: Evidence) -> list[str]:
 
 
 def no_loss(evidence: Evidence) -> list[str]:
-    """I1: every acked job is there and has ended; nothing is there that nobody asked for, nor twice for one key."""
+    """I1: every acked job is there and has ended, completed ones by their handler; nothing is there that nobody asked
+    for, nor twice for one key.
+    """
     found = []
+    tasks = {one.task for one in evidence.effects}  # those that write the ledger
+    done = {one.job for one in evidence.effects if one.what == "end"}
     for one in evidence.acked:
         if one in evidence.removed:
             continue
@@ -113,6 +117,8 @@ def no_loss(evidence: Evidence) -> list[str]:
             found.append(f"I1 lost: {one} was acked and is not in the store")
         elif job.state not in _ENDS:
             found.append(f"I1 unfinished: {one} was acked and is {job.state.value}")
+        elif job.state is JobState.COMPLETED and job.task in tasks and one not in done:
+            found.append(f"I1 not run: {one} is completed, and no handler has come to its end")
     found += [f"I1 unexpected: nobody enqueued {one}" for one in evidence.jobs.keys() - set(evidence.attempted)]
     keys = Counter((job.tenant, job.task, job.idempotency_key) for job in evidence.jobs.values() if job.idempotency_key)
     return found + [f"I1 twice: idempotency key {key} has {n} jobs" for key, n in keys.items() if n > 1]
@@ -135,12 +141,20 @@ def one_terminal(evidence: Evidence) -> list[str]:
 
 
 def bounded_duplicates(evidence: Evidence) -> list[str]:
-    """I3: a run is followed by another only if it failed, was stopped, or its process was hit by a fault."""
+    """I3: a run is followed by another only if it failed, or its process was hit by a fault.
+
+    Or the other one's was, between its claim and its start: it comes too late, and does not know it yet.
+    """
     found = []
+    leases = _leases(evidence)
     for job, runs in runs_by_job(evidence.effects).items():
         for run, following in pairwise(runs):
-            is_over = run.last is not None and run.last.what in {"fail", "stop"}
-            if not is_over and all(fault.at > following.start.at for fault in _faults_of(run.start, evidence)):
+            is_failure = run.last is not None and run.last.what == "fail"
+            is_stale = leases.get((job, following.start.token), 0) < leases.get((job, run.start.token), 0)
+            hit = [fault.at for fault in evidence.faults if fault.pid in {following.start.pid, following.start.parent}]
+            if is_stale and any(at < following.start.at for at in hit):
+                continue
+            if not is_failure and all(fault.at > following.start.at for fault in _faults_of(run.start, evidence)):
                 found.append(f"I3 duplicate: {job} ran again after {run.start.token} without failure or fault")
     return found
 
@@ -224,6 +238,11 @@ def recoveries(evidence: Evidence) -> Iterator[tuple[str, float]]:
                 between = _between(history[job], run.start.token, following.start.token)
                 if hits and all(one.after != "retrying" for one in between):
                     yield job, (following.start.at - min(hits)) / max(1, _deaths(between))
+
+
+def _leases(evidence: Evidence) -> dict[tuple[str, str], int]:
+    """The place of each lease of each job in the audit trail."""
+    return {(one.job, one.token): n for n, one in reversed(list(enumerate(evidence.transitions)))}
 
 
 def _between(changes: Sequence[Transition], first: str, second: str) -> Sequence[Transition]:

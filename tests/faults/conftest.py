@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import NoReturn
+from typing import Final
 
 import pytest
 
 from tests.faults.arena import Arena
+from tests.faults.engines import Engine, PostgresEngine, RedisEngine, SqliteEngine
+from tests.servers import RedisServer
 
 Report = Callable[[str], None]
+AUDITED: Final = {"appendonly": "yes", "appendfsync": "no", "auto-aof-rewrite-percentage": "0"}
+"""A Redis server whose append-only file keeps every write."""
 _REPORT = pytest.StashKey[list[str]]()
+
+
+def on(*names: str) -> pytest.MarkDecorator:
+    """The test runs once on each of these stores."""
+    return pytest.mark.parametrize("engine", names, indirect=True)
+
+
+every_store: Final = on("sqlite", "postgres", "redis")
 
 
 @pytest.fixture(scope="session")
@@ -24,19 +37,36 @@ def is_full() -> bool:
 
 
 @pytest.fixture
-def arena(tmp_path: Path) -> Iterator[Arena]:
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """An empty store: a SQLite file, unless the test is marked with `on` for others."""
+    name = getattr(request, "param", "sqlite")
+    if name == "sqlite":
+        yield SqliteEngine(tmp_path)
+    elif name == "postgres":
+        with closing(PostgresEngine(request.getfixturevalue("postgres_server"))) as engine:
+            yield engine
+    else:
+        with RedisServer(AUDITED) as server, closing(RedisEngine(server)) as engine:
+            yield engine
+
+
+@pytest.fixture
+def arena(tmp_path: Path, engine: Engine) -> Iterator[Arena]:
     """A store of its own, with an audit trail."""
-    arena = Arena(tmp_path)
-    yield arena
-    arena.close()
+    with closing(Arena(tmp_path, engine)) as arena:
+        yield arena
 
 
 @pytest.fixture
 def report(request: pytest.FixtureRequest) -> Report:
     """Adds a line to the report."""
     lines = request.config.stash.setdefault(_REPORT, [])
+    callspec = getattr(request.node, "callspec", None)
+    name = callspec.params.get("engine") if callspec else None
+    name = name or getattr(request.module, "STORE", "sqlite")
 
     def add(line: str) -> None:
+        line = f"{name:8} {line}"
         lines.append(line)
         print(line)
 
@@ -49,10 +79,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("faults: what was injected, and what came of it")
         for line in lines:
             terminalreporter.write_line(line)
-
-
-def missing(what: str) -> NoReturn:
-    """Skip loudly, or fail when CI=true."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(what)
-    pytest.skip(what)

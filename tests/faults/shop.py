@@ -53,7 +53,7 @@ def open_shop(url: str, effects: Path) -> App:
     clock = SystemClock()
 
     @app.task(name="work", breaker=None, retry=_QUICK)
-    async def work(job: JobContext, number: int, seconds: float = 0.0, failures: int = 0) -> str:
+    async def work(job: JobContext, number: int, seconds: float = 0.0, failures: int = 0, ballast: str = "") -> str:
         with noted(ledger, job):
             await clock.asleep(seconds)
             if job.attempt <= failures:

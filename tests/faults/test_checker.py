@@ -67,9 +67,14 @@ def with_effects(*effects: Effect) -> Break:
     return lambda run: replace(run, effects=[*run.effects, *effects])
 
 
+STOPPED = Effect("c", 1, "t1", "stop", "work", 10, 1, 2.5)
 BROKEN: list[tuple[str, Break]] = [
     ("I1 lost", lambda run: replace(run, acked=[*run.acked, "d"])),
     ("I1 unfinished", with_job(record("a", JobState.RUNNING))),
+    (
+        "I1 not run",
+        lambda run: replace(run, effects=[one for one in run.effects if (one.job, one.what) != ("a", "end")]),
+    ),
     ("I1 unexpected", with_job(record("x"))),
     (
         "I1 twice",
@@ -81,6 +86,10 @@ BROKEN: list[tuple[str, Break]] = [
     ("I2 one lease ran twice", with_effects(Effect("a", 1, "t1", "start", "work", 10, 1, 2.2))),
     ("I3 duplicate", with_effects(Effect("a", 2, "t2", "start", "work", 11, 1, 1.2))),
     ("I3 duplicate", lambda run: replace(run, faults=[])),
+    (
+        "I3 duplicate",
+        lambda run: with_effects(Effect("c", 1, "t1", "stop", "work", 10, 1, 2.5))(replace(run, faults=[])),
+    ),
     ("I3 duplicate", lambda run: replace(run, faults=[Fault("kill", 99, 2.5, 2.6)])),
     ("I3 duplicate", lambda run: replace(run, faults=[Fault("kill", 10, 1.8, 1.9)])),
     (
@@ -105,6 +114,26 @@ def test_each_broken_promise_is_named(red: str, breaks: Break) -> None:
     found = check(breaks(good()))
 
     assert any(one.startswith(red) for one in found), found
+
+
+def stale(*faults: Fault) -> Evidence:
+    """The worker of t1 begins after that of t2 has completed the job."""
+    run = good()
+    effects = [one for one in run.effects if one.job != "c"]
+    effects += [
+        Effect("c", 2, "t2", "start", "work", 30, 11, 3.0),
+        Effect("c", 2, "t2", "end", "work", 30, 11, 3.1),
+        Effect("c", 1, "t1", "start", "work", 10, 1, 4.0),
+    ]
+    changes = [Transition("c", "queued", "running", "t1"), Transition("c", "running", "queued", "t2")]
+    changes += [Transition("c", "queued", "running", "t2"), Transition("c", "running", "completed", "t2")]
+    return replace(run, effects=effects, transitions=changes, faults=faults)
+
+
+def test_a_stale_holder_that_begins_late_is_explained_by_what_held_it_up_alone() -> None:
+    assert check(stale(Fault("pause", 10, 1.0, 1.1))) == []
+    assert len(checker.bounded_duplicates(stale())) == 1
+    assert len(checker.bounded_duplicates(stale(Fault("pause", 30, 1.0, 1.1)))) == 1
 
 
 def test_a_job_that_was_removed_on_purpose_is_not_lost() -> None:

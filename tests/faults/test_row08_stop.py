@@ -11,13 +11,14 @@ from holdfast.runtime.runner import Room
 from holdfast.runtime.worker import Exit
 from tests.faults import checker
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report
+from tests.faults.conftest import Report, every_store
 from tests.faults.workers import CLOCK, SETTINGS, poll
 
 GRACE_S = 8.0
 BUSY = replace(SETTINGS, room=Room(concurrency=8, threads=4, isolates=2), grace_s=GRACE_S)
 
 
+@every_store
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_finishes_what_runs_and_gives_back_the_rest(arena: Arena, number: int, report: Report) -> None:
     tasks = ("work", "toil")
@@ -45,6 +46,7 @@ def test_a_stop_finishes_what_runs_and_gives_back_the_rest(arena: Arena, number:
     report(f"row 8  {name}: drained in {drained_s:.2f} s with {len(begun)} jobs begun, exit 0, effects twice 0")
 
 
+@every_store
 def test_a_grace_time_that_is_too_short_gives_jobs_back_at_once_and_at_no_cost(arena: Arena, report: Report) -> None:
     ids = arena.enqueue([arena.call("once", 60.0) for _ in range(4)])
     with arena.fleet() as fleet:
@@ -64,6 +66,7 @@ def test_a_grace_time_that_is_too_short_gives_jobs_back_at_once_and_at_no_cost(a
     report("row 8  grace too short: exit 3, 4 of 4 running jobs queued again at exit, attempts charged 0")
 
 
+@every_store
 def test_a_second_signal_ends_it_at_once_and_its_jobs_run_elsewhere(arena: Arena, report: Report) -> None:
     ids = arena.enqueue([arena.call("once", 60.0) for _ in range(4)])
     with arena.fleet() as fleet:

@@ -10,7 +10,7 @@ from holdfast.ports import Exchange, Exchanged, Store
 from holdfast.runtime.worker import Worker
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import Report
+from tests.faults.conftest import Report, every_store
 from tests.faults.workers import SETTINGS
 
 
@@ -40,6 +40,7 @@ class Lossy:
         return reply
 
 
+@every_store
 def test_a_lost_reply_is_asked_for_again_and_nothing_is_done_twice(arena: Arena, is_full: bool, report: Report) -> None:
     jobs, losses = (10_000, 50) if is_full else (500, 5)
     arena.enqueue([arena.call("work" if n % 2 else "toil", n) for n in range(jobs)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,11 +12,13 @@ from msgspec.structs import replace
 from tests.faults import checker
 from tests.faults.arena import Arena
 from tests.faults.checker import Fault
-from tests.faults.conftest import Report, missing
+from tests.faults.conftest import Report
+from tests.faults.engines import SqliteEngine
 from tests.faults.ledger import ClientLedger
 from tests.faults.load import Dice
 from tests.faults.shop import EFFECTS
 from tests.faults.workers import CLOCK, Fleet
+from tests.servers import program
 
 JOBS = 10
 # How many such calls one thread makes at least, from opening a new file to the last enqueue.
@@ -26,10 +27,7 @@ CALLS = {"pwrite64": 60, "fdatasync": 9}
 
 @pytest.fixture
 def strace() -> str:
-    found = shutil.which("strace")
-    if found is None:
-        missing("strace IS NOT INSTALLED: apt-get install strace")
-    return str(found)
+    return program("strace", "strace")
 
 
 def test_a_kill_at_any_write_or_sync_leaves_the_file_whole(
@@ -41,14 +39,14 @@ def test_a_kill_at_any_write_or_sync_leaves_the_file_whole(
     for start in range(0, len(points), 2):
         pair = [(_folder(tmp_path, *point), *point) for point in points[start : start + 2]]
         # Every other file is new, so that the kill may hit its making; the others have an audit trail already.
-        arenas = {folder: Arena(folder) for folder, _, n in pair if n % 2}
+        arenas = {folder: Arena(folder, SqliteEngine(folder)) for folder, _, n in pair if n % 2}
         with Fleet("memory://", tmp_path, tmp_path) as fleet:
             pids = [_run(fleet, strace, *one) for one in pair]
             codes = [fleet.wait(pid, 60) for pid in pids]
         killed += sum(code == -9 for code in codes)
         assert set(codes) <= {0, -9}, fleet.log()
         for folder, _, _ in pair:
-            _check(arenas.get(folder) or Arena(folder, is_audited=False))
+            _check(arenas.get(folder) or Arena(folder, SqliteEngine(folder), is_audited=False))
     assert killed >= len(points) / 2, "too few of the kills hit anything: this run shows nothing"
     report(
         f"row 16 SIGKILL at a write or sync: {len(points)} places tried, {killed} hit, files damaged 0, acked jobs "
@@ -80,7 +78,7 @@ def _run(fleet: Fleet, strace: str, folder: Path, call: str, n: int) -> int:
 
 def _check(arena: Arena) -> None:
     killed_s = CLOCK.monotonic()
-    assert arena.sql("PRAGMA integrity_check") == [("ok",)]
+    assert SqliteEngine(arena.folder).sql("PRAGMA integrity_check") == [("ok",)]
     arena.client = ClientLedger(arena.folder / "client")
     arena.app.run_until_idle()
     evidence = arena.evidence()

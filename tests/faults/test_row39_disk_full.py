@@ -13,8 +13,10 @@ from holdfast.errors import StoreError
 from holdfast.types import JobState
 from tests.faults import checker, load
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report, missing
+from tests.faults.conftest import Report
+from tests.faults.engines import SqliteEngine
 from tests.faults.workers import CLOCK, SETTINGS, poll
+from tests.servers import missing
 
 BALLAST = 400 * 1024
 PAYLOAD = "x" * 10_000
@@ -37,7 +39,7 @@ def disk(tmp_path: Path, is_full: bool) -> Iterator[Path]:
 
 
 def test_a_full_disk_refuses_new_jobs_and_loses_none(disk: Path, tmp_path: Path, report: Report) -> None:
-    arena = Arena(tmp_path, disk=disk, is_audited=False)
+    arena = Arena(tmp_path, SqliteEngine(disk), is_audited=False)
     running = arena.enqueue([arena.call("once", 3.0) for _ in range(4)])
     with arena.fleet() as fleet:
         fleet.start(SETTINGS)

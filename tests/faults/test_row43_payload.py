@@ -13,7 +13,8 @@ from holdfast.errors import Invalid
 from holdfast.runtime.runner import Room
 from holdfast.types import FailureType, JobState
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report
+from tests.faults.conftest import Report, every_store
+from tests.faults.engines import SqliteEngine
 from tests.faults.workers import SETTINGS
 
 
@@ -54,6 +55,7 @@ def is_same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and repr(one) == repr(other)
 
 
+@every_store
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_argument_is_refused_or_comes_back_equal(arena: Arena, name: str, report: Report) -> None:
     value = ODD[name]
@@ -77,7 +79,7 @@ def test_an_odd_argument_is_refused_or_comes_back_equal(arena: Arena, name: str,
 def test_an_odd_edit_of_a_dead_letter_is_refused_or_comes_back_equal(arena: Arena, name: str) -> None:
     value = ODD[name]
     job = arena.app.tasks["echo"].enqueue("before")
-    arena.sql("UPDATE holdfast_jobs SET payload = ?", (b"spoilt",))
+    SqliteEngine(arena.folder).sql("UPDATE holdfast_jobs SET payload = ?", (b"spoilt",))
     arena.app.run_until_idle()
     assert job.refresh().state is JobState.DEAD_LETTER
     try:
@@ -125,7 +127,7 @@ def test_what_was_spoilt_by_hand_is_buried_and_its_neighbours_are_not_touched(ar
         spoilt[name], neighbours[name] = calls[-2].job.id, calls[-1].job.id
     arena.enqueue(calls)
     for name, (payload, _) in BY_HAND.items():
-        arena.sql("UPDATE holdfast_jobs SET payload = ? WHERE id = ?", (payload, spoilt[name]))
+        SqliteEngine(arena.folder).sql("UPDATE holdfast_jobs SET payload = ? WHERE id = ?", (payload, spoilt[name]))
     with arena.fleet() as fleet:
         fleet.start(replace(SETTINGS, room=Room(concurrency=100)))  # all of them in one claim
         arena.quiesce(20)
@@ -159,7 +161,7 @@ def _outcome(arena: Arena, one: str) -> tuple[str, Any]:
 
 def test_an_argument_of_the_wrong_type_is_buried_with_a_readable_reason(arena: Arena) -> None:
     job = arena.app.tasks["count"].enqueue(1)
-    arena.sql("UPDATE holdfast_jobs SET payload = ?", (b'{"value": "one"}',))
+    SqliteEngine(arena.folder).sql("UPDATE holdfast_jobs SET payload = ?", (b'{"value": "one"}',))
     arena.app.run_until_idle()
 
     record = job.refresh().record

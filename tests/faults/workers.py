@@ -60,9 +60,10 @@ class Fleet:
 
     # ---- starting
 
-    def start(self, settings: WorkerSettings = SETTINGS) -> int:
-        """Another worker process; its id."""
-        return self.run("holdfast.runtime.process", TARGET, msgspec.json.encode(settings).decode())
+    def start(self, settings: WorkerSettings = SETTINGS, *, url: str = "", env: Mapping[str, str] = {}) -> int:
+        """Another worker process, perhaps with another way to the store; its id."""
+        arguments = (TARGET, msgspec.json.encode(settings).decode())
+        return self.run("holdfast.runtime.process", *arguments, env={**env, "HOLDFAST_URL": url} if url else env)
 
     def supervise(self, count: int, settings: WorkerSettings = SETTINGS) -> int:
         """A supervisor with so many worker processes; its id."""

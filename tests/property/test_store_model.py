@@ -7,13 +7,14 @@ of leases, windows and retention are whole tens, so that the time a test takes d
 from __future__ import annotations
 
 import asyncio
+import itertools
 import tempfile
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct, structs
 
@@ -38,6 +39,7 @@ from holdfast.ports import (
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.types import Attempt, Change, FailureType, Group, JobRecord, JobState, NewJob, Severity
+from tests.servers import PostgresServer, RedisServer
 
 T = TypeVar("T")
 KEY_WINDOW_S = 95.0
@@ -53,10 +55,42 @@ class MovableStore(Store, Protocol):
     clock_offset_s: float
 
 
-def pair(folder: Path) -> tuple[MovableStore, MovableStore]:
-    """The oracle, and the store that is compared with it."""
-    other = SqliteStore(folder / "jobs.db", synchronous="NORMAL", key_window_s=KEY_WINDOW_S)
-    return MemoryStore(key_window_s=KEY_WINDOW_S), other
+class Place(Struct, frozen=True):
+    """Where stores are made that are compared with the oracle."""
+
+    new: Callable[[], MovableStore]
+    """An empty one."""
+    share: float = 1.0
+    """How many of the examples are tried there: a server answers later than a file."""
+
+
+def sqlite(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Files."""
+    numbers = itertools.count()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        yield Place(lambda: SqliteStore(path / f"{next(numbers)}.db", synchronous="NORMAL", key_window_s=KEY_WINDOW_S))
+
+
+def postgres(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Schemas on a server."""
+    from holdfast.stores.postgres import PostgresStore
+
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    yield Place(lambda: PostgresStore(server.dsn(), schema=server.fresh_schema(), key_window_s=KEY_WINDOW_S), 0.5)
+
+
+def redis(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Prefixes on a server."""
+    from holdfast.stores.redis import RedisStore
+
+    server: RedisServer = request.getfixturevalue("redis_server")
+    yield Place(lambda: RedisStore(server.dsn(), prefix=server.fresh_prefix(), key_window_s=KEY_WINDOW_S), 0.5)
+
+
+@pytest.fixture(scope="module", params=[sqlite, postgres, redis], ids=lambda it: it.__name__)
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    yield from request.param(request)
 
 
 new_jobs = st.builds(
@@ -181,10 +215,9 @@ class Side:
 class TwoStores:
     """Does everything twice, and compares."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Place) -> None:
         self.runner = asyncio.Runner()
-        self.folder = tempfile.TemporaryDirectory()
-        stores = pair(Path(self.folder.name))
+        stores = (MemoryStore(key_window_s=KEY_WINDOW_S), place.new())  # the oracle first
         self.sides = [Side(store, self.run(store.exchange(Exchange())).now) for store in stores]
         self.jobs: list[NewJob] = []
         self.workers = [f"worker {place}.0" for place in PLACES]
@@ -194,7 +227,6 @@ class TwoStores:
         for side in self.sides:
             self.run(side.store.close())
         self.runner.close()
-        self.folder.cleanup()
 
     def run(self, call: Awaitable[T]) -> T:
         async def wait() -> T:
@@ -427,9 +459,17 @@ STEPS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
 step_names = st.sampled_from([name for name, (weight, _) in STEPS.items() for _ in range(weight)])
 
 
-@given(data=st.data())
-def test_two_stores_answer_the_same_whatever_happens(data: st.DataObject) -> None:
-    stores = TwoStores()
+def test_two_stores_answer_the_same_whatever_happens(place: Place) -> None:
+    @settings(max_examples=int(settings().max_examples * place.share))
+    @given(data=st.data())
+    def agree(data: st.DataObject) -> None:
+        try_out(place, data)
+
+    agree()
+
+
+def try_out(place: Place, data: st.DataObject) -> None:
+    stores = TwoStores(place)
     try:
         stores.enqueue(data.draw(st.lists(new_jobs, min_size=1, max_size=6)), is_sync=False)
         for _ in range(data.draw(st.integers(1, 40))):
@@ -442,8 +482,8 @@ def test_two_stores_answer_the_same_whatever_happens(data: st.DataObject) -> Non
 
 
 @pytest.mark.parametrize("forgotten", ["settle", "claim"])
-def test_the_comparison_sees_a_difference(forgotten: str) -> None:
-    stores = TwoStores()
+def test_the_comparison_sees_a_difference(place: Place, forgotten: str) -> None:
+    stores = TwoStores(place)
     try:
         stores.enqueue([NewJob(id="", task="a", payload=b"[1]")], is_sync=False)
         stores.beat(0)

@@ -279,14 +279,15 @@ class JobDesk(_Desk):
             raise NotFound(f"there is no job {id}")
         return Job(self._app, record, record.id, is_new=False)
 
-    def cancel(self, ids: Sequence[str]) -> Sequence[Changed]:
-        """Cancel those that have not ended; each says what became of it."""
+    def cancel(self, ids: str | Iterable[str]) -> Sequence[Changed]:
+        """Cancel those that have not ended, by one id or several; each says what became of it."""
         return self._app.bridge.run(self.acancel(ids))
 
-    async def acancel(self, ids: Sequence[str]) -> Sequence[Changed]:
+    async def acancel(self, ids: str | Iterable[str]) -> Sequence[Changed]:
         """The same for async code."""
+        wanted = [ids] if isinstance(ids, str) else list(ids)
         return await self._app.store.change(
-            Operation(change=Change.CANCEL, ids=list(ids), reason="cancelled by hand", keep_s=self._app.keep_s)
+            Operation(change=Change.CANCEL, ids=wanted, reason="cancelled by hand", keep_s=self._app.keep_s)
         )
 
 
@@ -301,7 +302,7 @@ class BreakerDesk(_Desk):
     """The breakers that all workers share."""
 
     def list(self) -> Sequence[BreakerView]:
-        """Every breaker that has ever been used or opened, by key."""
+        """Every breaker of the app, and those that have counted a failure or were changed by hand, by key."""
         return self._app.bridge.run(self.alist())
 
     async def alist(self) -> Sequence[BreakerView]:

@@ -108,7 +108,7 @@ def machine_checks() -> list[Check]:
 
 def store_checks(found: Findings) -> list[Check]:
     """The store, its disk, its clock, its workers and its work."""
-    checks = [_store(found), _durability(found), *_warnings(found), _latency(found)]
+    checks = [_store(found), *_schema(found), _durability(found), *_warnings(found), _latency(found)]
     if found.free is not None:
         help_ = "free some space: when there is none, nothing can be enqueued"
         checks.append(Check("disk", found.free >= LEAST_FREE, f"{size(found.free)} free", help_))
@@ -136,10 +136,15 @@ def _store(found: Findings) -> Check:
     return Check("store", True, f"{kind.location} ({kind.version})" if kind.version else kind.location)
 
 
+def _schema(found: Findings) -> list[Check]:
+    schema = found.capabilities.schema
+    return [Check("schema", True, schema)] if schema else []
+
+
 def _durability(found: Findings) -> Check:
     kind = found.capabilities
     label = "" if kind.is_durable else "not durable: "
-    help_ = "a power cut, or a failover, may lose jobs; `docs/how-to/choose-a-store.md` says what to set"
+    help_ = "`docs/how-to/choose-a-store.md` says what each store survives, and what to set"
     return Check("durability", kind.is_durable, f"{label}{kind.durability}", help_)
 
 

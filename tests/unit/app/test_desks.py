@@ -144,6 +144,7 @@ def test_jobs_are_listed_got_and_cancelled(app: App) -> None:
     with pytest.raises(NotFound):
         app.jobs.get("00000000-0000-7000-8000-000000000000")
     assert [changed.is_done for changed in app.jobs.cancel([first.id, first.id])] == [True, False]
+    assert [(changed.id, changed.is_done) for changed in app.jobs.cancel(first.id)] == [(first.id, False)]
 
 
 def test_a_replay_is_driven_by_the_workers(app: App) -> None:

@@ -28,6 +28,7 @@ WELL = Findings(
         is_shared=True,
         has_transactions=True,
         version="SQLite 3.54",
+        schema="tables holdfast_…, version 1",
         durability="all of it",
     ),
     stats=Stats(now=NOW, workers=[WORKER], oldest_ready_at={"default": NOW - 10}),
@@ -113,6 +114,7 @@ def test_a_healthy_shop_is_well(shop: Shop) -> None:
     assert "✓ latency       p50 " in told
     assert f"{shop.folder}/shop.db (SQLite " in told
     assert "✓ durability    " in told
+    assert "✓ schema        tables holdfast_…, version 1\n" in told
 
 
 def test_a_sick_shop_is_told_and_ends_with_1(shop: Shop) -> None:
@@ -159,4 +161,5 @@ def test_a_server_that_is_away_is_told_in_its_own_line(shop: Shop, monkeypatch: 
     monkeypatch.setattr("holdfast.app.app.open_store", lambda url, clock: AwayStore())
     seen = shop.json("doctor", "redis://db.example", code=1)
     (check,) = [one for one in seen["checks"] if not one["is_ok"]]
+    assert not check["help"], "its own line says what would help"
     assert (check["name"], check["text"]) == ("store", "db.example:5432: connection refused; is the server running?")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from holdfast.clock import new_id
+from holdfast.errors import StoreAway
 from holdfast.ops.commands.top import Looker, Snapshot, drawn, sparkline
 from holdfast.ports import WorkerRecord
 
 if TYPE_CHECKING:
     from tests.unit.ops.conftest import Shop
+
+top_module = importlib.import_module("holdfast.ops.commands.top")
 
 
 @pytest.fixture
@@ -43,6 +47,13 @@ def test_a_breaker_that_nobody_has_is_not_made_by_a_slip(open_shop: Shop) -> Non
     done = open_shop.cli("breakers", "force-open", "mialer", "--app", "shop:app", code=1)
     assert "there is no breaker 'mialer': did you mean mailer?" in done.stderr
     assert open_shop.json("breakers")["items"] == []
+
+
+def test_a_breaker_that_has_not_failed_yet_is_changed_by_its_key_alone(open_shop: Shop) -> None:
+    done = open_shop.cli("breakers", "force-open", "mailer")
+    assert done.stdout == "breaker mailer is forced_open\n"
+    assert "no breaker 'mailer' was seen here before" in done.stderr
+    assert open_shop.cli("breakers", "reset", "mailer").stderr == ""
 
 
 def test_queues_are_listed_paused_and_resumed(open_shop: Shop) -> None:
@@ -87,6 +98,42 @@ def test_top_looks_once_without_a_terminal(open_shop: Shop) -> None:
 def test_top_looks_as_often_as_it_is_told(open_shop: Shop) -> None:
     lines = open_shop.cli("top", "--json", "--count", "3", "--every", "0s").stdout.splitlines()
     assert [msgspec.json.decode(line)["jobs"]["queued"] for line in lines] == [1, 1, 1]
+
+
+class Leaving(Looker):
+    """The store is away at the second look."""
+
+    looks = 0
+
+    def look(self) -> Snapshot:
+        self.looks += 1
+        if self.looks == 2:
+            raise StoreAway("db.example: cannot be reached")
+        return super().look()
+
+
+def test_top_goes_on_when_the_store_was_away(open_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top_module, "Looker", Leaving)
+    done = open_shop.cli("top", "--json", "--count", "3", "--every", "0s")
+    assert [msgspec.json.decode(line)["jobs"]["queued"] for line in done.stdout.splitlines()] == [1, 1]
+    assert done.stderr == "the store is away, and is asked again: db.example: cannot be reached\n"
+
+
+def test_live_top_shows_the_last_numbers_until_the_store_is_back(
+    open_shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screens: list[str] = []
+
+    def draw(one: Snapshot, away: str = "") -> RenderableType:
+        screens.append(text_of(one, away=away))
+        return drawn(one, away)
+
+    monkeypatch.setattr(top_module, "drawn", draw)
+    app = open_shop.app
+    top_module._live(app, Leaving(app), 0.0, 3)
+    app.close()
+    assert all("queued 1" in screen for screen in screens)
+    assert ["the store is away" in screen for screen in screens] == [False, True, False]
 
 
 def test_top_shows_what_is_wrong_and_no_markup_of_users(shop: Shop) -> None:
@@ -135,8 +182,8 @@ def test_top_wraps_no_line_and_tears_no_number_from_its_name(shop: Shop, width: 
     assert worker.id[:13] in told
 
 
-def text_of(snapshot: Snapshot, width: int = 200) -> str:
+def text_of(snapshot: Snapshot, width: int = 200, away: str = "") -> str:
     console = Console(width=width)
     with console.capture() as capture:
-        console.print(drawn(snapshot))
+        console.print(drawn(snapshot, away))
     return capture.get()

@@ -44,7 +44,7 @@ def breakers(ctx: click.Context, /, **options: Any) -> None:
 @breakers.command("list")
 @on_store
 def list_breakers(app: App, as_json: bool) -> None:
-    """Every breaker that was ever used, by key; with --app also those that were not.
+    """Every breaker that has counted a failure or was changed by hand, by key; with --app also the others of the app.
 
     \b
     Example:
@@ -112,9 +112,11 @@ def disable(app: App, key: str, as_json: bool) -> None:
 
 def _change(app: App, key: str, change: Callable[[str], None], as_json: bool) -> None:
     known = [view.key for view in app.breakers.list()]
-    if key not in known:
-        raise Failed(f"there is no breaker {key!r}: {near(key, known)} (--app knows those that were never used)")
+    if key not in known and app.specs:
+        raise Failed(f"there is no breaker {key!r}: {near(key, known)}")
     change(key)
+    if key not in known:
+        hint(f"no breaker {key!r} was seen here before: {near(key, known)} --app knows all of an app")
     view = next(view for view in app.breakers.list() if view.key == key)
     if as_json:
         echo_json(view)

@@ -22,9 +22,10 @@ from holdfast.wiring import store_file
 def doctor(url: str | None, url_option: str | None, target: str | None, as_json: bool) -> None:
     """Look at Python, SQLite, the store, the workers and the work, and say what would help.
 
-    The store is that of URL, or of --url, --app, $HOLDFAST_URL or the current folder: its version, what it survives,
-    how far its clock is from this machine's and how long it takes to answer. With --app it also looks whether the app
-    loads, and whether there are jobs of tasks that it does not know. The exit code is 1 if something is wrong.
+    The store is that of URL, or of --url, --app, $HOLDFAST_URL or the current folder: its version, that of its tables
+    or keys and where they are, what it survives, how far its clock is from this machine's and how long it takes to
+    answer. With --app it also looks whether the app loads, and whether there are jobs of tasks that it does not know.
+    The exit code is 1 if something is wrong.
 
     \b
     Example:
@@ -65,7 +66,7 @@ def _checks(url: str | None, target: str | None) -> list[Check]:
     except Failed as error:
         checks.append(Check("store", False, error.message, "a worker or `holdfast enqueue` makes it"))
     except (ConfigError, StoreError) as error:
-        checks.append(Check("store", False, str(error), "the line says what would help"))
+        checks.append(Check("store", False, str(error)))
     return checks
 
 

@@ -12,7 +12,8 @@ from msgspec import Struct
 from holdfast.app import App
 from holdfast.app.operators import QueueView
 from holdfast.app.stats import AppStats
-from holdfast.ops.commands.output import console, echo_json, state
+from holdfast.errors import StoreAway
+from holdfast.ops.commands.output import console, echo_json, hint, state
 from holdfast.ops.commands.reading import length_of
 from holdfast.ops.commands.tables import Cell, Column, FittedTable
 from holdfast.ops.commands.target import on_store
@@ -121,7 +122,7 @@ def last_minute(stats: AppStats) -> Mapping[str, int]:
 def top(app: App, every: float, count: int | None, as_json: bool) -> None:
     """States, rates, queues, breakers, workers and causes, live.
 
-    Without a terminal, and with --json, it looks once.
+    Without a terminal, and with --json, it looks once. While the store is away it says so, and goes on when it is back.
 
     \b
     Example:
@@ -135,28 +136,44 @@ def top(app: App, every: float, count: int | None, as_json: bool) -> None:
     for i in range(count or 1):
         if i:
             app.clock.sleep(every)
+        try:
+            seen = looker.look()
+        except StoreAway as error:
+            if not count or count == 1:
+                raise
+            hint(_away(error))
+            continue
         if as_json:
-            echo_json(looker.look())
+            echo_json(seen)
         else:
-            console().print(drawn(looker.look()))
+            console().print(drawn(seen))
 
 
 def _live(app: App, looker: Looker, every: float, count: int | None) -> None:
     from rich.live import Live  # noqa: PLC0415 - rich costs 50 ms, and only a terminal needs it
 
-    with Live(drawn(looker.look()), console=console(), auto_refresh=False, screen=count is None) as live:
+    seen = looker.look()
+    with Live(drawn(seen), console=console(), auto_refresh=False, screen=count is None) as live:
         looked = 1
         try:
             while count is None or looked < count:
                 app.clock.sleep(max(0.05, every))
-                live.update(drawn(looker.look()), refresh=True)
+                try:
+                    seen, away = looker.look(), ""
+                except StoreAway as error:
+                    away = _away(error)
+                live.update(drawn(seen, away), refresh=True)
                 looked += 1
         except KeyboardInterrupt:
             return
 
 
-def drawn(one: Snapshot) -> RenderableType:
-    """A snapshot as tables, one below the other; empty ones are left out."""
+def _away(error: StoreAway) -> str:
+    return f"the store is away, and is asked again: {error}"
+
+
+def drawn(one: Snapshot, away: str = "") -> RenderableType:
+    """A snapshot as tables, one below the other; empty ones are left out. away: why it is not of now."""
     from rich.console import Group as Stack  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -166,6 +183,8 @@ def drawn(one: Snapshot) -> RenderableType:
         _Numbers("jobs", [(state(name), n) for name, n in one.jobs.items()]),
         _Numbers("minute", [(name, n) for name, n in one.minute.items()], note="(the last full one)"),
     ]
+    if away:
+        parts.insert(1, Text(plain(away), style="red"))
     if line := sparkline(one):
         parts.append(Text(line, style="green", no_wrap=True, overflow="ellipsis"))
     if one.queues:

@@ -10,18 +10,22 @@ from typing import Any, Final
 import psycopg
 import psycopg.rows
 
-from holdfast.errors import ConfigError, StoreError
+from holdfast.errors import ConfigError, StoreAway, StoreError
 from holdfast.ports import Enqueued
 from holdfast.stores.postgres.arrays import register
-from holdfast.stores.postgres.enqueue import Setting, Statement, add_jobs_with_keys
+from holdfast.stores.postgres.enqueue import Setting, Statement, add_jobs_with_keys, told
 from holdfast.stores.postgres.faults import translated
-from holdfast.stores.postgres.queries import qualified
+from holdfast.stores.postgres.queries import load, qualified
 from holdfast.types import NewJob
 
 _IDLE: Final = psycopg.pq.TransactionStatus.IDLE
 _WHAT: Final = "psycopg.Connection, or SQLAlchemy's Connection or Session with the postgresql+psycopg driver"
 _WHAT_ASYNC: Final = "psycopg.AsyncConnection, or SQLAlchemy's AsyncConnection or AsyncSession with postgresql+psycopg"
-_WHOSE: Final = "SELECT value FROM holdfast_meta WHERE key = 'store'"
+_NO_PIPELINE: Final = psycopg.pq.PipelineStatus.OFF
+_SQL: Final = load("enqueue.sql")
+_WAIT: Final = "2s"
+"""For a lock, such as the one of an idempotency key that another transaction holds; callers may wait less long."""
+_CLOSED: Final = "connection: it is closed; give one that is open"
 _LOCK_LANES: Final = "LOCK TABLE holdfast_lanes IN ACCESS SHARE MODE"
 
 CallersSteps = Generator[Statement | Callable[[], Any], Any, list[Enqueued]]
@@ -54,11 +58,14 @@ class Place:
 
     def _inside(self, jobs: Sequence[NewJob], offset_s: float) -> CallersSteps:
         """The lanes are looked up by a connection of ours, and kept from being dropped by this one."""
-        ((store,),) = yield self._statement(_WHOSE, {}, offset_s)
+        ((store, wait, _),) = yield self._statement(_SQL["whose"], {"wait": _WAIT}, offset_s)
         if store != self._store:
             raise ConfigError(f"connection: leads to another store than {self.location}; give one to that database")
-        if not jobs:
-            return []
+        answers = (yield from self._add(jobs, offset_s)) if jobs else []
+        yield self._statement(_SQL["wait_as_before"], {"wait": wait}, offset_s)
+        return answers
+
+    def _add(self, jobs: Sequence[NewJob], offset_s: float) -> CallersSteps:
         yield self._statement(_LOCK_LANES, {}, offset_s)
         lanes = yield lambda: self._lanes_of(jobs)
         steps = add_jobs_with_keys(jobs, lanes, self._setting)
@@ -76,10 +83,10 @@ class Place:
 
 def enqueue_by(connection: object, place: Place, jobs: Sequence[NewJob], offset_s: float) -> list[Enqueued]:
     """Write the jobs by a sync connection of the caller's."""
+    execute = _execute_of(connection)
     if isinstance(connection, psycopg.Connection) and connection.autocommit and _is_idle(connection):
         with connection.transaction():
             return enqueue_by(connection, place, jobs, offset_s)
-    execute = _execute_of(connection)
     steps = place.steps(jobs, offset_s)
     try:
         step = next(steps)
@@ -94,15 +101,15 @@ def enqueue_by(connection: object, place: Place, jobs: Sequence[NewJob], offset_
         answers: list[Enqueued] = stop.value
         return answers
     except psycopg.Error as error:
-        raise _told(error, place) from error
+        raise _told(error, place, jobs) from error
 
 
 async def aenqueue_by(connection: object, place: Place, jobs: Sequence[NewJob], offset_s: float) -> list[Enqueued]:
     """The same by an async one."""
+    execute = await _async_execute_of(connection)
     if isinstance(connection, psycopg.AsyncConnection) and connection.autocommit and _is_idle(connection):
         async with connection.transaction():
             return await aenqueue_by(connection, place, jobs, offset_s)
-    execute = await _async_execute_of(connection)
     steps = place.steps(jobs, offset_s)
     try:
         step = next(steps)
@@ -117,14 +124,16 @@ async def aenqueue_by(connection: object, place: Place, jobs: Sequence[NewJob], 
         answers: list[Enqueued] = stop.value
         return answers
     except psycopg.Error as error:
-        raise _told(error, place) from error
+        raise _told(error, place, jobs) from error
 
 
 def _is_idle(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
     return connection.info.transaction_status == _IDLE
 
 
-def _told(error: psycopg.Error, place: Place) -> StoreError | ConfigError:
+def _told(error: psycopg.Error, place: Place, jobs: Sequence[NewJob]) -> StoreError | ConfigError:
+    if isinstance(error, psycopg.errors.LockNotAvailable):
+        return told(error, jobs, place.location)
     if error.sqlstate in {"42P01", "3F000"}:
         return ConfigError(f"connection: its database has no tables of {place.location}; give one to that database")
     return translated(error, place.location)
@@ -135,6 +144,7 @@ def _told(error: psycopg.Error, place: Place) -> StoreError | ConfigError:
 
 def _execute_of(connection: object) -> Execute:
     if isinstance(connection, psycopg.Connection):
+        _check_usable(connection)
         register(connection.adapters)
 
         def execute(sql: str, values: Mapping[str, Any]) -> list[Any]:
@@ -147,7 +157,9 @@ def _execute_of(connection: object) -> Execute:
     if alchemy is None or _is_async(alchemy):
         raise ConfigError(f"connection: {_name_of(connection)} is of no use to a sync call: give a {_WHAT}")
     _check_driver(alchemy)
-    register(alchemy.connection.driver_connection.adapters)
+    driver = alchemy.connection.driver_connection
+    _check_usable(driver)
+    register(driver.adapters)
 
     def execute_by_alchemy(sql: str, values: Mapping[str, Any]) -> list[Any]:
         result = alchemy.exec_driver_sql(sql, dict(values))
@@ -158,6 +170,7 @@ def _execute_of(connection: object) -> Execute:
 
 async def _async_execute_of(connection: object) -> AsyncExecute:
     if isinstance(connection, psycopg.AsyncConnection):
+        _check_usable(connection)
         register(connection.adapters)
 
         async def execute(sql: str, values: Mapping[str, Any]) -> list[Any]:
@@ -172,7 +185,9 @@ async def _async_execute_of(connection: object) -> AsyncExecute:
     if alchemy is None or not _is_async(alchemy):
         raise ConfigError(f"connection: {_name_of(connection)} is of no use to an async call: give a {_WHAT_ASYNC}")
     _check_driver(alchemy.sync_connection)
-    register((await alchemy.get_raw_connection()).driver_connection.adapters)
+    driver = (await alchemy.get_raw_connection()).driver_connection
+    _check_usable(driver)
+    register(driver.adapters)
 
     async def execute_by_alchemy(sql: str, values: Mapping[str, Any]) -> list[Any]:
         try:
@@ -201,7 +216,18 @@ def _is_async(alchemy: Any) -> bool:
     return hasattr(alchemy, "sync_connection")
 
 
+def _check_usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    if connection.broken:
+        raise StoreAway("connection: it has broken, and its transaction is gone; begin again with a new one")
+    if connection.closed:
+        raise ConfigError(_CLOSED)
+    if connection.pgconn.pipeline_status != _NO_PIPELINE:
+        raise ConfigError("connection: it is in pipeline mode; enqueue before its pipeline() block, or after it")
+
+
 def _check_driver(alchemy: Any) -> None:
+    if alchemy is None or alchemy.closed:
+        raise ConfigError(_CLOSED)
     dialect = alchemy.dialect
     if dialect.name != "postgresql" or dialect.driver not in {"psycopg", "psycopg_async"}:
         driver = f"{dialect.name}+{dialect.driver}"

@@ -16,8 +16,19 @@ from holdfast.stores.postgres.lanes import LaneReads
 from holdfast.stores.postgres.queries import load
 
 _SQL = load("claim.sql")
-_JOBS_COLUMNS: Final = ", ".join(f"job.{column.strip()}" for column in COLUMNS.split(","))
-_TAKE: Final = _SQL["take"].replace(":columns", COLUMNS).replace(":jobs_columns", _JOBS_COLUMNS)
+_SEEN: Final = 8
+"""So many columns say what a claim has seen beside jobs."""
+
+
+def _take(seen: str, may_take: str, answer: str) -> str:
+    """The statement that takes, by itself or with all that a claim must know."""
+    of_job = ", ".join(f"job.{column.strip()}" for column in COLUMNS.split(","))
+    sql = _SQL["take"].replace(":seen", seen).replace(":may_take", _SQL[may_take]).replace(":answer", answer)
+    return sql.replace(":jobs_columns", of_job)
+
+
+_TAKE: Final = _take("", "may_take", f"{COLUMNS} FROM taken")
+_CLAIM: Final = _take(_SQL["seen"], "may_take_all", f"seen.*, {COLUMNS} FROM seen LEFT JOIN taken ON true")
 _HELD: Final = _SQL["held"].replace(":columns", COLUMNS)
 _PROMOTED_AT_ONCE: Final = 1000
 _FEWEST_HEADS: Final = 16
@@ -41,10 +52,19 @@ class Claiming:
         self._look = lanes.worth_a_look(LaneReads(db), claim.queues, claim.caps) if claim.limit > 0 else None
         self._glance: Cursor | None = None
         self._taken: Cursor | None = None
+        self._whole: Cursor | None = None
+        self._has_taken = False
         self._is_refused = False
         self.next_due_s: float | None = None
         self.now = 0.0
         self.newest_value = 0
+
+    def send_whole(self) -> bool:
+        """Where there is one lane, look around and take by one statement; False where there is not."""
+        wishes = self._wishes_of_one()
+        if wishes:
+            self._whole = self._take(_CLAIM, wishes)
+        return bool(wishes)
 
     def send(self, *, is_alone: bool) -> None:
         """Make due jobs ready, look around, and take from the only lane there is, if there is only one.
@@ -56,25 +76,21 @@ class Claiming:
         self._glance = self._db.run(
             _SQL["glance"], worker=claim.worker, token=claim.token, limit=at_once, is_alone=is_alone
         )
-        if self._look is not None and len(self._look.lanes) == 1:
-            wishes = self._wishes_of_one()
-            self._taken = self._take(wishes, is_more=False) if wishes else None
+        wishes = self._wishes_of_one()
+        self._taken = self._take(_TAKE, wishes) if wishes else None
 
     def answers(self) -> tuple[list[Delivery], dict[str, int]]:
         """What the claim brings, and the rows of these jobs."""
-        assert self._glance is not None  # noqa: S101 - it was sent
-        (row,) = self._glance.fetchall()
-        self.now, self.newest_value, is_alive, is_used, next_due_at, newest_lane, epoch, _ = row
+        seen, rows = self._answered()
+        self.now, self.newest_value, is_alive, is_used, next_due_at, newest_lane, epoch, _ = seen
         claim, db = self._claim, self._db
-        rows: list[Any] = []
         self._is_refused = is_used or not is_alive
         if is_alive and is_used:
             rows = db.rows(_HELD, token=claim.token, worker=claim.worker)
         elif is_alive and claim.limit > 0:
-            if self._taken is not None:
-                rows = self._book(self._taken.fetchall())
+            rows = self._book(rows)
             is_new = self._lanes.refresh(LaneReads(db), newest_lane, epoch)
-            if self._left > 0 and (is_new or self._taken is None):
+            if self._left > 0 and (is_new or not self._has_taken):
                 rows += self._take_more(is_more=bool(rows))
             if self._look is not None and self._look.is_cut:
                 next_due_at = min(next_due_at or math.inf, self.now + _SOON_S)
@@ -82,6 +98,21 @@ class Claiming:
             self.next_due_s = max(0.0, next_due_at - self.now)
         deliveries = deliveries_of(db, self._lanes, rows, claim.token)
         return deliveries, {one.id: row[0] for one, row in zip(deliveries, rows, strict=True)}
+
+    def _answered(self) -> tuple[Any, list[Any]]:
+        """What was seen, and the rows of what was taken."""
+        if self._whole is not None:
+            answer = self._whole.fetchall()
+            seen = answer[0][:_SEEN]
+            self._has_taken = True
+            if seen[4] is None or seen[4] > seen[0]:
+                return seen, [row[_SEEN:] for row in answer if row[_SEEN] is not None]
+            with self._db.together():  # something delayed is due
+                self.send(is_alone=True)
+        assert self._glance is not None  # noqa: S101 - it was sent
+        (seen,) = self._glance.fetchall()
+        self._has_taken = self._taken is not None
+        return seen, [] if self._taken is None else self._taken.fetchall()
 
     def look_again(self, rows: dict[str, int]) -> list[Delivery]:
         """What came since; its rows are added to those."""
@@ -104,7 +135,7 @@ class Claiming:
             wishes = self._wishes(look.lanes, query)
             if not wishes:
                 break
-            found = self._book(self._take(wishes, is_more=is_more or bool(rows)).fetchall())
+            found = self._book(self._take(_TAKE, wishes, is_more=is_more or bool(rows)).fetchall())
             rows += found
             if self._left <= 0 or len(found) == sum(wishes.values()):
                 break
@@ -126,15 +157,17 @@ class Claiming:
             size *= 4
 
     def _wishes_of_one(self) -> Wishes:
-        assert self._look is not None  # noqa: S101 - it was looked for
+        """What to take where there is only one lane; nothing where there are more."""
+        if self._look is None or len(self._look.lanes) != 1:
+            return {}
         (lane,) = self._look.lanes.values()
         n = min([self._left, *(self._room[gate] for gate in lane.gates & self._room.keys())])
         return {lane.number: n} if n > 0 else {}
 
-    def _take(self, wishes: Wishes, *, is_more: bool) -> Cursor:
+    def _take(self, sql: str, wishes: Wishes, *, is_more: bool = False) -> Cursor:
         claim = self._claim
         return self._db.run(
-            _TAKE,
+            sql,
             lanes=ints(list(wishes)),
             limits=ints(list(wishes.values())),
             worker=claim.worker,

@@ -2,6 +2,21 @@
 -- name: now
 SELECT :now, (SELECT coalesce(max(version), 0) FROM holdfast_values)
 
+-- The same as a part of a claim that is one statement: it takes nothing when a delayed job is due, as that one comes first.
+-- name: seen
+seen AS MATERIALIZED (
+    SELECT
+        now,
+        (SELECT coalesce(max(version), 0) FROM holdfast_values),
+        EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL) AS is_alive,
+        EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s) AS is_used,
+        (SELECT wakes_at FROM holdfast_delayed ORDER BY wakes_at, seq LIMIT 1) AS next_due_at,
+        (SELECT coalesce(max(lane), 0) FROM holdfast_lanes),
+        coalesce((SELECT value FROM holdfast_meta WHERE key = 'lanes_epoch'), ''),
+        set_config('synchronous_commit', 'off', true)
+    FROM clock
+),
+
 -- What a claim must know; before that, delayed jobs that are due become ready, but for those that others are moving. A claim
 -- alone need not be on the disk when it is answered: what was not settled by then may run again after a server's crash.
 -- name: glance
@@ -56,6 +71,7 @@ CROSS JOIN LATERAL (
 -- used either.
 -- name: take
 WITH clock AS MATERIALIZED (SELECT :now AS now),
+:seen
 head AS MATERIALIZED (
     SELECT head.place
     FROM unnest(%(lanes)s::bigint[], %(limits)s::bigint[]) AS one (lane, n)
@@ -66,8 +82,7 @@ head AS MATERIALIZED (
         ORDER BY ready.priority DESC, ready.due_at, ready.seq LIMIT one.n
         FOR UPDATE OF job SKIP LOCKED
     ) AS head
-    WHERE EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL)
-        AND (%(is_more)s OR NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s))
+    WHERE :may_take
 ),
 gone AS (
     DELETE FROM holdfast_ready WHERE ctid = ANY (ARRAY(SELECT place FROM head)) RETURNING seq
@@ -92,7 +107,14 @@ claims AS (
     SELECT %(token)s, %(worker)s, array_agg(seq ORDER BY priority DESC, due_at, seq), count(*) FROM taken HAVING count(*) > 0
     ON CONFLICT (token) DO UPDATE SET seqs = holdfast_claims.seqs || excluded.seqs, held = holdfast_claims.held + excluded.held
 )
-SELECT :columns FROM taken ORDER BY priority DESC, due_at, seq
+SELECT :answer ORDER BY priority DESC, due_at, seq
+
+-- name: may_take
+EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL)
+AND (%(is_more)s OR NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s))
+
+-- name: may_take_all
+(SELECT is_alive AND NOT is_used AND (next_due_at IS NULL OR next_due_at > now) FROM seen)
 
 -- What a delivery is made of.
 -- name: columns

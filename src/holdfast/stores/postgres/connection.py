@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -81,11 +81,19 @@ def address_of(url: str, schema: str, answer_s: float) -> Address:
 
 
 def _location(given: Mapping[str, Any], schema: str) -> str:
-    host = str(given.get("host") or given.get("hostaddr") or "localhost")
-    port = f":{given['port']}" if given.get("port") else ""
+    hosts = str(given.get("host") or given.get("hostaddr") or "localhost").split(",")
+    ports = str(given.get("port") or "").split(",")
+    if len(ports) == 1:  # of all hosts
+        ports *= len(hosts)
+    places = ",".join(_place(*pair) for pair in zip(hosts, ports, strict=False))
     user = f"{given['user']}@" if given.get("user") else ""
     where = f"?schema={schema}" if schema else ""
-    return f"postgresql://{user}{host}{port}/{given.get('dbname') or ''}{where}"
+    return f"postgresql://{user}{places}/{given.get('dbname') or ''}{where}"
+
+
+def _place(host: str, port: str) -> str:
+    host = f"[{host}]" if ":" in host else host
+    return f"{host}:{port}" if port else host
 
 
 class Line(psycopg.Connection[tuple[Any, ...]]):
@@ -96,6 +104,22 @@ class Line(psycopg.Connection[tuple[Any, ...]]):
     def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
         """Drive the generator, as psycopg does, for at most so long."""
         return super().wait(self._within(gen), *args, **options)
+
+    @contextmanager
+    def pipeline(self) -> Iterator[psycopg.Pipeline]:
+        """As psycopg's, which logs a warning when the block has failed and its end fails too, as in every outage."""
+        failure: BaseException | None = None
+        try:
+            with super().pipeline() as pipeline:
+                try:
+                    yield pipeline
+                except BaseException as error:
+                    failure = error
+        except psycopg.Error:
+            if failure is None:
+                raise
+        if failure is not None:
+            raise failure
 
     def _within(self, gen: Any) -> Any:
         end_s = _MACHINE.monotonic() + self.answer_s

@@ -44,9 +44,13 @@ class Db:
             yield
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """A transaction of several round trips."""
-        self.line.execute(b"BEGIN")
+    def transaction(self, lock_wait_s: float | None = None) -> Iterator[None]:
+        """A transaction of several round trips; it may wait less long for locks than the connection does."""
+        if lock_wait_s is None:
+            self.line.execute(b"BEGIN")
+        else:
+            milliseconds = max(1, round(1000 * min(lock_wait_s, self.line.answer_s / 2)))
+            self.line.execute(f"BEGIN; SET LOCAL lock_timeout = {milliseconds}".encode(), prepare=False)
         try:
             yield
         except BaseException:

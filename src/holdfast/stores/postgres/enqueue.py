@@ -6,13 +6,15 @@ from collections.abc import Generator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
+import psycopg
 from msgspec import Struct
 
-from holdfast.errors import StoreAway
+from holdfast.errors import StoreAway, StoreError
 from holdfast.ports import Enqueued
 from holdfast.stores.keys import Holder, decide, scope_of
 from holdfast.stores.lanes import LaneKey
 from holdfast.stores.postgres.arrays import blobs, escaped, floats, ints, plain, texts
+from holdfast.stores.postgres.faults import translated
 from holdfast.stores.postgres.queries import load
 from holdfast.types import JobState, NewJob
 
@@ -20,6 +22,7 @@ _SQL = load("enqueue.sql")
 _TRIES: Final = 10
 AT_ONCE: Final = 2000
 """So many jobs in one statement: it must not take longer than a statement may."""
+_JOBS: Final = "holdfast_jobs"
 _STATES: Final = {one.value: one for one in JobState}
 
 Statement = tuple[str, Mapping[str, Any]]
@@ -41,6 +44,21 @@ class Setting(Struct, frozen=True):
     """Who need not be told: this process."""
     are_lanes_held: bool = False
     """Whether the lanes are kept from being dropped by other means, and may be too new for the transaction to see."""
+
+
+def has_keys(jobs: Sequence[NewJob]) -> bool:
+    """Whether any has an idempotency key."""
+    return any(job.idempotency_key is not None for job in jobs)
+
+
+def told(error: psycopg.errors.LockNotAvailable, jobs: Sequence[NewJob], location: str) -> StoreError:
+    """The error to raise when these jobs have waited for a lock in vain: one in the table of jobs is a key's."""
+    keys = {job.idempotency_key for job in jobs} - {None}
+    if not keys or _JOBS not in (error.diag.context or ""):
+        return translated(error, location)
+    which = f"the idempotency key {keys.pop()!r}" if len(keys) == 1 else "one of the idempotency keys"
+    what = f"another transaction, which is still open, holds {which}"
+    return StoreAway(f"{location}: {what}; send it again, and end such transactions soon")
 
 
 def lane_key(job: NewJob) -> LaneKey:

@@ -60,6 +60,17 @@ SELECT (
     ) AS somebody
 ) FROM added
 
+-- For a caller's connection: which store it leads to, and how long it waited for locks until now. It waits less from here on.
+-- name: whose
+WITH was AS MATERIALIZED (SELECT current_setting('lock_timeout') AS wait)
+SELECT value, was.wait, set_config('lock_timeout', CASE
+    WHEN was.wait::interval BETWEEN interval '1 ms' AND %(wait)s::text::interval THEN was.wait ELSE %(wait)s::text
+END, true)
+FROM was, holdfast_meta WHERE key = 'store'
+
+-- name: wait_as_before
+SELECT set_config('lock_timeout', %(wait)s::text, true)
+
 -- name: known
 SELECT id, state FROM holdfast_jobs WHERE id = ANY (%(ids)s::text[])
 

@@ -51,22 +51,24 @@ class Exchanges:
             has_news = has_news or settling.has_news
         claim = exchange.claim
         claiming = None if claim is None else Claiming(db, claim, self.lanes)
+        is_alone = not (settlements or exchange.counts or exchange.changes)
         changes: list[Cursor] = []
         newer: Cursor | None = None
-        with db.together():
-            if settling is not None:
-                settling.send()
-            if exchange.counts:
-                add_counts(db, exchange.counts)
-            if claiming is not None:
-                claiming.send(is_alone=not (settlements or exchange.counts or exchange.changes))
-            else:
-                clock = db.run(_NOW)
-            if has_news:
-                db.run(_NOTIFY, channel=self._setting.channel, listener=self._setting.listener)
-            if exchange.changes:
-                changes = send_changes(db, exchange.changes, self._store)
-                newer = send_newer(db, exchange.seen)
+        if claiming is None or not is_alone or not claiming.send_whole():
+            with db.together():
+                if settling is not None:
+                    settling.send()
+                if exchange.counts:
+                    add_counts(db, exchange.counts)
+                if claiming is not None:
+                    claiming.send(is_alone=is_alone)
+                else:
+                    clock = db.run(_NOW)
+                if has_news:
+                    db.run(_NOTIFY, channel=self._setting.channel, listener=self._setting.listener)
+                if exchange.changes:
+                    changes = send_changes(db, exchange.changes, self._store)
+                    newer = send_newer(db, exchange.seen)
         if settling is not None:
             settled = settling.answers()
         for one in settlements:

@@ -59,7 +59,7 @@ class Opened:
         self.setting = setting = Setting(key_window_s=key_window_s, channel=channel, listener=self.news.listener)
         self.exchanges = Exchanges(store, setting, self.news)
         self.writer = Writer("holdfast-writer", self._location, pool(is_hot=True))
-        self.enqueuer = Enqueuer(self._location, pool(is_hot=True), store, setting, self.news.tell)
+        self.enqueuer = Enqueuer(self._location, pool(is_hot=True, most_spare=2), store, setting, self.news.tell)
         told = structs.replace(setting, listener="", are_lanes_held=True)  # their commit is news for us too
         self.place = Place(self._location, self.server.schema, store, told, self.enqueuer.lanes_of)
         self._beating = pool(is_hot=True, answer_s=min(_BEAT_S, address.answer_s))

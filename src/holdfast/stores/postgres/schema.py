@@ -27,6 +27,18 @@ SELECT EXISTS (SELECT FROM pg_class WHERE relname = 'holdfast_meta'
     AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = %s))
 """
 """Read from the catalog: to_regclass may answer from before the wait for the lock."""
+_RIGHTS: Final = """
+SELECT quote_ident(current_user), quote_ident(nspname),
+    has_schema_privilege(oid, 'USAGE'), has_schema_privilege(oid, 'CREATE'),
+    (SELECT bool_and(
+        has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')
+        AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')
+    ) FROM pg_class WHERE relnamespace = space.oid AND relkind = 'r' AND relname ^@ 'holdfast_')
+FROM pg_namespace AS space WHERE nspname = %s
+"""
+_MAKE: Final = """
+SELECT quote_ident(current_user), quote_ident(%s), has_database_privilege(current_database(), 'CREATE')
+"""
 _META: Final = "SELECT value FROM {}.holdfast_meta WHERE key = %s"
 
 
@@ -53,6 +65,7 @@ def open_schema(line: Line, address: Address) -> Server:
     if encoding != "UTF8":
         raise StoreError(f"{address.location}: the database is in {encoding}; create one WITH ENCODING 'UTF8'")
     schema = _schema_of(line, address)
+    _check_rights(line, address, schema)
     _migrate(line, address, schema)
     (store,) = _row(line, _META.format(psycopg.sql.Identifier(schema).as_string(line)), ("store",))
     is_durable, durability, warnings = _promises(*promises)
@@ -68,6 +81,10 @@ def _schema_of(line: Line, address: Address) -> str:
     if address.schema:
         (is_there,) = _row(line, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", (address.schema,))
         if not is_there:
+            role, quoted, may_make = _row(line, _MAKE, (address.schema,))
+            if not may_make:
+                what = f"there is no schema {address.schema}, and the role {role} may not make it"
+                raise StoreError(f"{address.location}: {what}; CREATE SCHEMA {quoted} AUTHORIZATION {role}")
             name = psycopg.sql.Identifier(address.schema)
             with line.transaction():
                 line.execute(_LOCK)
@@ -75,8 +92,26 @@ def _schema_of(line: Line, address: Address) -> str:
         return address.schema
     (schema,) = _row(line, "SELECT current_schema()")
     if schema is None:
-        raise StoreError(f"{address.location}: the user's search_path names no schema that exists; add ?schema=…")
+        raise StoreError(f"{address.location}: the user's search_path names no schema that it may use; add ?schema=…")
     return str(schema)
+
+
+def _check_rights(line: Line, address: Address, schema: str) -> None:
+    """Refuse a role that cannot work here, with the words that would let it."""
+    role, quoted, may_use, may_create, may_write = _row(line, _RIGHTS, (schema,))
+    if not may_use:
+        what = f"has no rights on the schema {schema}; GRANT USAGE ON SCHEMA {quoted} TO {role}"
+    elif may_write is None and not may_create:
+        what = (
+            f"may not make tables in the schema {schema}; open the store once as its owner, "
+            f"or GRANT CREATE ON SCHEMA {quoted} TO {role}"
+        )
+    elif may_write is False:
+        grant = f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {quoted} TO {role}"
+        what = f"has no rights on the tables in the schema {schema}; {grant}"
+    else:
+        return
+    raise StoreError(f"{address.location}: the role {role} {what}")
 
 
 def _migrate(line: Line, address: Address, schema: str) -> None:

@@ -41,13 +41,15 @@ try:
     from holdfast.stores.postgres.opened import Opened
     from holdfast.stores.postgres.people import change_jobs
     from holdfast.stores.postgres.prune import prune_jobs, prune_rest
+    from holdfast.stores.postgres.queries import migrations
     from holdfast.stores.postgres.records import get_records
     from holdfast.stores.postgres.search import find_jobs, group_letters
     from holdfast.stores.postgres.stats import read_stats
     from holdfast.stores.postgres.workers import reclaim, remember
 except ImportError as error:
-    raise ConfigError(f"PostgreSQL needs the package psycopg ({error}): pip install 'holdfast[postgres]'") from error
+    raise ConfigError(f"PostgreSQL needs the package psycopg ({error}): pip install 'holdfast[postgres]'") from None
 
+_SCHEMA: Final = len(migrations())
 _BY_PEOPLE: Final = frozenset({Change.CANCEL, Change.REPLAY, Change.REMOVE})
 _COMPLETE: Final = Change.COMPLETE
 
@@ -97,7 +99,7 @@ class PostgresStore:
             has_transactions=True,
             takes_connections=True,
             version=server.version,
-            schema=f"tables {server.schema}.holdfast_…, version {len(migrations())}",
+            schema=f"tables {server.schema}.holdfast_…, version {_SCHEMA}",
             durability=server.durability,
             warnings=server.warnings,
         )

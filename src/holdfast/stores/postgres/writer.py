@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar, cast
+
+import psycopg
 
 from holdfast.errors import StoreError
 from holdfast.ports import Enqueued
 from holdfast.stores.lanes import Lanes
 from holdfast.stores.pen import Ask, Pen
 from holdfast.stores.postgres.db import Db
-from holdfast.stores.postgres.enqueue import AT_ONCE, LanesGone, Setting, Steps, add_jobs, add_jobs_with_keys, lane_key
+from holdfast.stores.postgres.enqueue import (
+    AT_ONCE,
+    LanesGone,
+    Setting,
+    Steps,
+    add_jobs,
+    add_jobs_with_keys,
+    has_keys,
+    lane_key,
+    told,
+)
 from holdfast.stores.postgres.lanes import lanes_for
 from holdfast.stores.postgres.pool import Pool
 from holdfast.types import NewJob
 
 Answer = TypeVar("Answer")
 _TRIES: Final = 5
+_KEY_WAIT_S: Final = 1.0
+"""For another transaction that holds an idempotency key."""
+_NEXT_KEY_WAIT_S: Final = 0.05
+"""The same for those who waited behind one that waited in vain."""
 
 
 class Writer:
@@ -43,23 +60,29 @@ class Writer:
 
 
 class Enqueuer:
-    """The connection that new jobs are written by: those that wait while it is busy go together."""
+    """Writes new jobs: those that wait while the connection is busy go together.
+
+    With idempotency keys each goes by itself, by a pen of their own, so that a key that another transaction holds keeps
+    nobody waiting who has none.
+    """
 
     def __init__(self, location: str, pool: Pool, store: str, setting: Setting, tell: Callable[[], None]) -> None:
+        self._location = location
         self._pool = pool
         self._store = store
         self._setting = setting
         self._tell = tell
         self._lanes = Lanes()
         self._pen = Pen("holdfast-enqueuer", location, self._write)
+        self._pen_with_keys = Pen("holdfast-enqueuer-keys", location, self._write_with_keys)
 
     def enqueue_now(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Write new jobs on the caller's own thread, or together with others' when the pen is taken."""
-        return cast("list[Enqueued]", self._pen.ask_now(None, jobs))
+        return cast("list[Enqueued]", self._pen_for(jobs).ask_now(None, jobs))
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """The same from an event loop."""
-        return cast("list[Enqueued]", await self._pen.ask(None, jobs))
+        return cast("list[Enqueued]", await self._pen_for(jobs).ask(None, jobs))
 
     def lanes_of(self, jobs: Sequence[NewJob]) -> Mapping[Any, int]:
         """The lanes of these jobs, there and committed at this moment."""
@@ -68,16 +91,20 @@ class Enqueuer:
         return cast("Mapping[Any, int]", self._pen.ask_now(find))
 
     def close(self) -> None:
-        """Write all that waits, and close the connection."""
+        """Write all that waits, and close the connections."""
         self._pen.close()
+        self._pen_with_keys.close()
         self._pool.close()
 
+    def _pen_for(self, jobs: Sequence[NewJob]) -> Pen:
+        return self._pen_with_keys if has_keys(jobs) else self._pen
+
     def _write(self, asks: Sequence[Ask]) -> None:
-        """Those without idempotency keys together; if that fails, each by itself, so that none fails for another."""
+        """New jobs together; if that fails, each by itself, so that none fails for another."""
         together: list[Ask] = []
         n_jobs = 0
         for ask in asks:
-            if ask.run is None and not _has_keys(ask.jobs) and n_jobs + len(ask.jobs) <= AT_ONCE:
+            if ask.run is None and n_jobs + len(ask.jobs) <= AT_ONCE:
                 together.append(ask)
                 n_jobs += len(ask.jobs)
         if len(together) > 1:
@@ -96,16 +123,24 @@ class Enqueuer:
                 ask.is_done = True
         self._tell()
 
-    def _add(self, db: Db, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    def _write_with_keys(self, asks: Sequence[Ask]) -> None:
+        wait_s = _KEY_WAIT_S
+        for ask in asks:
+            ask.answer, ask.error = _outcome(self._pool, partial(self._add, jobs=ask.jobs, wait_s=wait_s))
+            ask.is_done = True
+            if ask.error is not None and isinstance(ask.error.__cause__, psycopg.errors.LockNotAvailable):
+                wait_s = _NEXT_KEY_WAIT_S
+        self._tell()
+
+    def _add(self, db: Db, jobs: Sequence[NewJob], wait_s: float = _KEY_WAIT_S) -> list[Enqueued]:
         if not jobs:
             return []
         keys = [lane_key(job) for job in jobs]
         for n in range(_TRIES):
             lanes = lanes_for(db, self._lanes, keys, self._store, is_checked=n > 0)
             try:
-                if _has_keys(jobs):
-                    with db.transaction():
-                        return drive(db, add_jobs_with_keys(jobs, lanes, self._setting))
+                if has_keys(jobs):
+                    return self._add_with_keys(db, jobs, lanes, wait_s)
                 if len(jobs) > AT_ONCE:
                     with db.transaction():
                         return drive(db, add_jobs(jobs, lanes, self._setting))
@@ -113,6 +148,14 @@ class Enqueuer:
             except LanesGone:
                 continue
         raise StoreError("lanes are dropped as fast as they are made; send it again")
+
+    def _add_with_keys(self, db: Db, jobs: Sequence[NewJob], lanes: Mapping[Any, int], wait_s: float) -> list[Enqueued]:
+        """Here a lock that is not had in time is not asked for again: the caller knows better whether to wait."""
+        try:
+            with db.transaction(lock_wait_s=wait_s):
+                return drive(db, add_jobs_with_keys(jobs, lanes, self._setting))
+        except psycopg.errors.LockNotAvailable as error:
+            raise told(error, jobs, self._location) from error
 
 
 def drive(db: Db, steps: Steps) -> list[Enqueued]:
@@ -124,10 +167,6 @@ def drive(db: Db, steps: Steps) -> list[Enqueued]:
             sql, values = steps.send(cursor.fetchall() if cursor.description else [])
     except StopIteration as stop:
         return cast("list[Enqueued]", stop.value)
-
-
-def _has_keys(jobs: Sequence[NewJob]) -> bool:
-    return any(job.idempotency_key is not None for job in jobs)
 
 
 def _outcome(pool: Pool, run: Callable[[Db], Any]) -> tuple[Any, BaseException | None]:

@@ -22,6 +22,7 @@ from holdfast.stores.redis.call import Answer, Call
 from holdfast.stores.redis.faults import LOST, is_for_another, translated
 
 _CONNECT_WITHIN_S: Final = 3.0
+_CLIENT_NAME: Final = "holdfast"
 _READ_SIZE: Final = 1 << 18
 _WAITED_S: Final = 3600
 _TURNS: Final = 2
@@ -75,9 +76,19 @@ def _pool(url: str, answer_within_s: float) -> ConnectionPool:
         health_check_interval=0,  # a lost connection is noticed when it is used, and the call sent on a new one
         retry=Retry(NoBackoff(), 0),
         retry_on_error=[],
+        redis_connect_func=_introduce,
         max_connections=2**31 - 1,  # it counts those that were made and are long closed; 100 by default
         **keepalive,
     )
+
+
+def _introduce(wire: Any) -> None:
+    """Log in as redis-py does, and give the connection a name for people, unless the URL has given it one."""
+    wire.on_connect()
+    if not wire.client_name:
+        wire.send_command("CLIENT", "SETNAME", _CLIENT_NAME, check_health=False)
+        with suppress(ResponseError):  # a user that may not have one goes without
+            wire.read_response()
 
 
 class Connection:
@@ -210,7 +221,7 @@ class Connection:
         address = self._address
         return StoreAway(
             f"{address.location}: {replicas} of {address.wait_replicas} replicas have it after {address.wait_s:g} s; "
-            "it is written, and may be lost in a failover: send it again"
+            "it is written, and may be lost in a failover: see that its replicas are connected, and send it again"
         )
 
     def _turn_to(self, reply: ResponseError) -> None:

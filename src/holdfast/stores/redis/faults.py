@@ -12,7 +12,7 @@ LOST: Final = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
 """The connection is of no more use, and whether the server has done what it was asked for is not known."""
 
 _ELSEWHERE: Final = frozenset({"READONLY", "MASTERDOWN", "MOVED"})
-_FOR_PEOPLE: Final = frozenset({"NOAUTH", "WRONGPASS", "NOPERM"})
+_FOR_PEOPLE: Final = frozenset({"NOAUTH", "WRONGPASS", "NOPERM", "DBINDEX"})
 """Waiting helps against the others."""
 _WORDS: Final = {
     "OOM": "its memory is full, nothing was written; raise maxmemory, or prune what is kept, and it goes on by itself",
@@ -27,8 +27,14 @@ _WORDS: Final = {
     "MOVED": "the cluster is handing our keys from node to node; it goes on when that is done",
     "ASK": "the cluster is moving our keys to another node; it goes on when that is done",
     "MASTERDOWN": "this replica has lost its primary; connect to the primary",
+    "DBINDEX": (
+        "there is no database of this number; there are 16 where nothing else is set, /0 to /15, and "
+        "in a cluster /0 alone: write /0, and keep products apart by ?prefix="
+    ),
     "NOREPLICAS": "too few replicas are connected, nothing was written; see min-replicas-to-write",
 }
+
+_TLS: Final = "that this port speaks TLS (redis:// is for one that does not), with a certificate that is known here"
 
 
 def code_of(error: BaseException) -> str:
@@ -57,6 +63,8 @@ def code_of(error: BaseException) -> str:
 
 
 def _code_in(text: str) -> str:
+    if "DB index is out of range" in text or "SELECT is not allowed in cluster" in text:
+        return "DBINDEX"
     word = text.partition(" ")[0]
     if word in _WORDS:
         return word
@@ -77,7 +85,10 @@ def translated(error: BaseException, location: str) -> StoreError:
         return kind(f"{location}: {_WORDS[code]}")
     detail = " ".join(str(error).split())
     if isinstance(error, exceptions.TimeoutError | TimeoutError):
-        return StoreAway(f"{location}: no answer in time; check the server and the network")
+        help_ = f", and {_TLS}" if location.startswith("rediss:") else ""
+        return StoreAway(f"{location}: no answer in time; check the server and the network{help_}")
     if isinstance(error, LOST):
+        if "SSL" in detail or "certificate" in detail.lower():
+            return StoreAway(f"{location}: no TLS connection ({detail}); check {_TLS}")
         return StoreAway(f"{location}: cannot be reached ({detail}); check that it runs, and its address")
     return StoreError(f"{location}: {type(error).__name__}: {detail}")

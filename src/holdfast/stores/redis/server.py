@@ -27,8 +27,11 @@ _KINDS: Final = {
         "system had not written yet, often half a minute.",
     ),
 }
-_NOTHING_KEPT: Final = "Jobs are in the server's memory alone: they are gone when it stops."
-_SNAPSHOTS: Final = "Jobs are in the server's memory, with a snapshot now and then: a stop may take minutes of them."
+_NOTHING_KEPT: Final = "Jobs are in the server's memory alone: they are gone when it stops, with a plain restart too."
+_SNAPSHOTS: Final = (
+    "Jobs are in the server's memory, with a snapshot now and then: the death of its process takes all since the last "
+    "one, often minutes."
+)
 _UNKNOWN: Final = "The server writes a log of its changes, but does not tell how soon that is on its disk."
 _SET_AOF: Final = "set appendonly yes on the server, and appendfsync always if a power cut may take nothing"
 

@@ -38,6 +38,7 @@ from holdfast.stores.redis.exchange import exchange_call
 from holdfast.stores.redis.opened import Opened
 from holdfast.stores.redis.prune import prune_call
 from holdfast.stores.redis.search import find_jobs, group_letters
+from holdfast.stores.redis.server import SCHEMA
 from holdfast.stores.redis.stats import stats_call
 from holdfast.stores.redis.workers import beat_call, note_call, reclaim_call
 from holdfast.stores.refusals import check_exchange, check_no_connection, check_operation
@@ -67,7 +68,7 @@ class RedisStore:
         clock: Clock | None = None,
     ) -> None:
         if not _PREFIX.fullmatch(prefix):
-            raise ConfigError(f"prefix: {prefix!r} must be of letters, digits and _ . - alone, at most 63")
+            raise ConfigError(f"prefix: {prefix!r} must be of letters, digits and _ . - alone, from 1 to 63")
         if wait_replicas < 0:
             raise ConfigError(f"wait_replicas: {wait_replicas} is negative")
         for name, seconds in (("wait_s", wait_s), ("key_window_s", key_window_s)):
@@ -103,6 +104,7 @@ class RedisStore:
             has_transactions=False,
             takes_connections=False,
             version=server.version,
+            schema=f"keys {{{self._address.prefix}}}:…, version {SCHEMA}",
             durability=server.durability,
             warnings=server.warnings,
         )

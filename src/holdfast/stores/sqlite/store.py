@@ -40,6 +40,7 @@ from holdfast.stores.sqlite.faults import DiskFull
 from holdfast.stores.sqlite.opened import Opened
 from holdfast.stores.sqlite.people import change_jobs
 from holdfast.stores.sqlite.prune import prune_jobs
+from holdfast.stores.sqlite.queries import migrations
 from holdfast.stores.sqlite.records import get_records
 from holdfast.stores.sqlite.search import find_jobs, group_letters
 from holdfast.stores.sqlite.settle import settle
@@ -54,6 +55,7 @@ _COMPLETE: Final = Change.COMPLETE
 _MOST_KNOWN_LANES: Final = 100_000
 _FEW: Final = 10
 _ON_DISK: Final = "every commit is on the disk before it is acknowledged"
+_SCHEMA: Final = len(migrations())
 _DURABILITY: Final = {
     "FULL": _ON_DISK,
     "EXTRA": _ON_DISK,
@@ -117,6 +119,7 @@ class SqliteStore:
             is_shared=True,
             has_transactions=True,
             version=f"SQLite {apsw.sqlite_lib_version()}",
+            schema=f"tables holdfast_…, version {_SCHEMA}",
             durability=_DURABILITY[self._synchronous],
         )
 

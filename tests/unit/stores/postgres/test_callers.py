@@ -14,8 +14,8 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from holdfast.clock import new_id, new_token
-from holdfast.errors import ConfigError, StoreError
+from holdfast.clock import SystemClock, new_id, new_token
+from holdfast.errors import ConfigError, StoreAway, StoreError
 from holdfast.ports import Claim, Enqueued, Exchange, WorkerRecord
 from holdfast.stores.postgres import PostgresStore
 from holdfast.types import NewJob
@@ -173,7 +173,7 @@ async def test_a_failure_undoes_only_what_was_enqueued(
     theirs.execute("SET LOCAL lock_timeout = '50ms'")
     with psycopg.connect(dsn) as other:
         store.enqueue_now([new_job(idempotency_key="k")], other)
-        with pytest.raises(StoreError, match="others hold a lock"):
+        with pytest.raises(StoreError, match="holds the idempotency key 'k'"):
             store.enqueue_now([new_job(idempotency_key="k")], theirs)
     store.enqueue_now([after], theirs)
     theirs.commit()
@@ -190,6 +190,53 @@ async def test_a_key_that_another_transaction_holds_is_waited_for(
     assert not racing.done()
     theirs.commit()
     assert await racing == [Enqueued(first.id, is_new=False)]
+
+
+# ---------------------------------------------------------------- a key that another transaction keeps
+
+
+HELD = r"another transaction, which is still open, holds the idempotency key 'k'; send it again"
+SOON_S = 4.0
+
+
+async def test_a_callers_wait_for_a_held_key_ends_and_leaves_its_transaction_as_it_was(
+    store: PostgresStore, theirs: psycopg.Connection[Any], dsn: str
+) -> None:
+    before, after = new_job(), new_job()
+    store.enqueue_now([new_job(idempotency_key="k")], theirs)
+    async with await psycopg.AsyncConnection.connect(dsn) as other:
+        await other.execute("SET LOCAL lock_timeout = '7min'")
+        await store.enqueue([before], other)
+        async with asyncio.timeout(8):
+            with pytest.raises(StoreAway, match=HELD):
+                await store.enqueue([new_job(idempotency_key="k")], other)
+        await store.enqueue([after], other)
+        assert await (await other.execute("SHOW lock_timeout")).fetchone() == ("7min",)
+        await other.commit()
+        assert await (await other.execute("SHOW lock_timeout")).fetchone() == ("0",)
+    assert (await is_there(store, before), await is_there(store, after)) == (True, True)
+
+
+async def test_a_held_key_keeps_those_who_want_others_waiting_for_no_long_time(
+    store: PostgresStore, theirs: psycopg.Connection[Any]
+) -> None:
+    machine = SystemClock()
+    await store.enqueue([new_job()])
+    store.enqueue_now([new_job(idempotency_key="k")], theirs)
+    began_s = machine.monotonic()
+    held = [asyncio.create_task(store.enqueue([new_job(idempotency_key="k")])) for _ in range(5)]
+    free = asyncio.create_task(store.enqueue([new_job(idempotency_key="another")]))
+    async with asyncio.timeout(10):
+        await store.enqueue([new_job()])
+        await asyncio.to_thread(store.enqueue_now, [new_job()])
+        assert not any(task.done() for task in held)  # plain ones have not waited at all
+        assert (await free)[0].is_new
+        answers = await asyncio.gather(*held, return_exceptions=True)
+    assert machine.monotonic() - began_s < SOON_S
+    assert [type(answer) for answer in answers] == [StoreAway] * 5
+    assert HELD.split(";", maxsplit=1)[0] in str(answers[0])
+    theirs.rollback()
+    assert (await store.enqueue([new_job(idempotency_key="k")]))[0].is_new
 
 
 @pytest.mark.parametrize("level", list(psycopg.IsolationLevel))
@@ -235,6 +282,51 @@ async def test_a_connection_of_the_wrong_kind_is_refused(
             store.enqueue_now([new_job()], session)
     with pytest.raises(ConfigError, match=r"builtins.str is of no use"):
         store.enqueue_now([new_job()], "postgresql://…")
+
+
+async def test_a_closed_connection_is_said_to_be_closed(
+    store: PostgresStore, dsn: str, engine: sqlalchemy.Engine, async_engine: AsyncEngine
+) -> None:
+    closed = psycopg.connect(dsn)
+    closed.close()
+    closed_async = await psycopg.AsyncConnection.connect(dsn)
+    await closed_async.close()
+    alchemy = engine.connect()
+    alchemy.close()
+    alchemy_async = await async_engine.connect()
+    await alchemy_async.close()
+    for connection in (closed, alchemy):
+        with pytest.raises(ConfigError, match="connection: it is closed; give one that is open"):
+            store.enqueue_now([new_job()], connection)
+    for connection_async in (closed_async, alchemy_async):
+        with pytest.raises(ConfigError, match="connection: it is closed; give one that is open"):
+            await store.enqueue([new_job()], connection_async)
+
+
+async def test_a_connection_that_the_server_has_ended_is_said_to_be_broken(
+    store: PostgresStore, plain: Plain, dsn: str
+) -> None:
+    with psycopg.connect(dsn) as ended:
+        plain.execute("SELECT pg_terminate_backend(%s)", (ended.info.backend_pid,))
+        with pytest.raises(StoreAway, match=r"told to end the connection|cannot be reached"):
+            while True:  # until it hears of it
+                store.enqueue_now([new_job()], ended)
+        with pytest.raises(StoreAway, match="connection: it has broken"):
+            store.enqueue_now([new_job()], ended)
+
+
+async def test_a_connection_in_pipeline_mode_is_refused_and_stays_usable(
+    store: PostgresStore, theirs: psycopg.Connection[Any], dsn: str
+) -> None:
+    job = new_job()
+    with theirs.pipeline(), pytest.raises(ConfigError, match="connection: it is in pipeline mode; enqueue before"):
+        store.enqueue_now([job], theirs)
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection, connection.pipeline():
+        with pytest.raises(ConfigError, match="connection: it is in pipeline mode"):
+            await store.enqueue([job], connection)
+    store.enqueue_now([job], theirs)
+    theirs.commit()
+    assert await is_there(store, job)
 
 
 async def test_another_driver_of_sqlalchemy_is_refused(store: PostgresStore) -> None:

@@ -13,6 +13,7 @@ from holdfast.clock import SystemClock, new_id, new_token
 from holdfast.errors import StoreAway
 from holdfast.ports import Claim, Enqueued, Exchange, Settlement, WorkerRecord
 from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.connection import address_of, connect
 from holdfast.stores.postgres.faults import translated
 from holdfast.testing import FaultProxy
 from holdfast.types import Change, JobState, NewJob
@@ -152,6 +153,44 @@ async def test_a_server_that_is_away_is_said_to_be_so_and_comes_back_by_itself(
     job = new_job()
     assert await far.enqueue([job]) == [Enqueued(job.id)]
     assert (await far.exchange(Exchange())).now > 0
+
+
+async def test_an_outage_in_the_midst_of_a_round_trip_is_told_once_and_not_logged(
+    far: PostgresStore, proxy: FaultProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    await far.enqueue([new_job()])
+    await claim(far, 1)
+    for _ in range(3):
+        proxy.refuse()
+        proxy.reset()
+        with pytest.raises(StoreAway):
+            await far.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+        with pytest.raises(StoreAway):
+            await far.exchange(Exchange(claim=Claim(worker="w", token=new_token(), limit=1)))
+        proxy.heal()
+        assert (await far.heartbeat(WorkerRecord(id="w", lease_s=60.0))).is_alive
+        await far.exchange(Exchange())
+    assert [record.getMessage() for record in caplog.records if record.name == "psycopg"] == []
+
+
+async def test_a_failure_inside_of_a_pipeline_is_the_one_that_is_raised(
+    store: PostgresStore, plain: Plain, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert store.capabilities
+    line = connect(address_of(postgres_url, "", ANSWER_S))
+    with pytest.raises(ZeroDivisionError), line.pipeline():
+        line.execute("SELECT 1")
+        plain.execute("SELECT pg_terminate_backend(%s)", (line.info.backend_pid,))
+        while plain.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (line.info.backend_pid,)).fetchone():
+            pass
+        1 / 0  # noqa: B018
+    assert line.closed
+    line = connect(address_of(postgres_url, "", ANSWER_S))
+    with pytest.raises(psycopg.errors.DivisionByZero), line.pipeline():
+        line.execute("SELECT 1 / 0")
+    assert line.execute("SELECT 1").fetchone() == (1,)
+    line.close()
+    assert [record.getMessage() for record in caplog.records if record.name == "psycopg"] == []
 
 
 async def test_a_job_that_somebody_has_locked_is_passed_over_and_comes_later(

@@ -11,9 +11,11 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from holdfast.clock import new_id
 from holdfast.errors import ConfigError, StoreAway, StoreError
 from holdfast.stores.postgres import PostgresStore, schema
-from holdfast.types import JobRecord
+from holdfast.stores.postgres.connection import address_of
+from holdfast.types import JobRecord, NewJob
 from tests.servers import PostgresServer, free_port
 from tests.unit.stores.postgres.conftest import Plain
 
@@ -45,6 +47,21 @@ def test_starters_that_race_make_the_tables_once(postgres_url: str) -> None:
     assert all(asyncio.run(found()))
 
 
+async def test_stores_that_race_to_an_empty_schema_make_its_tables_once(postgres_server: PostgresServer) -> None:
+    for _ in range(5):
+        schema = postgres_server.fresh_schema()
+        stores = [PostgresStore(postgres_server.url(schema)) for _ in range(3)]
+        try:
+            found = await asyncio.gather(*(asyncio.to_thread(lambda one: one.capabilities, one) for one in stores))
+            assert len({one.location for one in found}) == 1
+            (answer,) = await stores[0].enqueue([NewJob(id=new_id(), task="greet", payload=b"{}")])
+            assert await stores[2].get([answer.id]) == await stores[1].get([answer.id]) != [None]
+        finally:
+            for one in stores:
+                await one.close()
+            postgres_server.drop_schema(schema)
+
+
 async def test_threads_that_race_open_it_once(postgres_url: str) -> None:
     store = PostgresStore(postgres_url)
     answers = await asyncio.gather(*(asyncio.to_thread(lambda: store.capabilities) for _ in range(8)))
@@ -64,6 +81,59 @@ def test_somebody_elses_table_is_refused(plain: Plain, postgres_url: str, column
     plain.execute(f"CREATE TABLE holdfast_meta ({columns})".encode())
     with pytest.raises(StoreError, match="a table holdfast_meta that Holdfast did not make"):
         PostgresStore(postgres_url).capabilities  # noqa: B018
+
+
+@pytest.fixture
+def stranger(postgres_server: PostgresServer, plain: Plain) -> Iterator[str]:
+    """The password and name of a role that was granted nothing, and the URL of the store for it."""
+    plain.execute("CREATE ROLE stranger LOGIN PASSWORD 'right'")
+    (found,) = plain.execute("SELECT current_schema()").fetchone() or ("",)
+    yield postgres_server.url(found).replace(f"{postgres_server.user}:", "stranger:")
+    plain.execute("DROP OWNED BY stranger")
+    plain.execute("DROP ROLE stranger")
+
+
+def refusal(url: str) -> str:
+    """What is said when the store is opened."""
+    with pytest.raises(StoreError) as caught:
+        PostgresStore(url).capabilities  # noqa: B018
+    assert not isinstance(caught.value, StoreAway)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("has_tables", [False, True])
+async def test_a_role_without_rights_is_told_which_ones_it_needs(
+    postgres_url: str, plain: Plain, stranger: str, has_tables: bool
+) -> None:
+    (schema,) = plain.execute("SELECT current_schema()").fetchone() or ("",)
+    store = PostgresStore(postgres_url)
+    if has_tables:
+        assert store.capabilities
+    grant = f"GRANT USAGE ON SCHEMA {schema} TO stranger"
+    said = refusal(stranger)
+    assert f"the role stranger has no rights on the schema {schema}" in said
+    assert grant in said
+    plain.execute(grant.encode())
+    said = refusal(stranger)
+    if has_tables:
+        grant = f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO stranger"
+        assert f"the role stranger has no rights on the tables in the schema {schema}" in said
+    else:
+        grant = f"GRANT CREATE ON SCHEMA {schema} TO stranger"
+        assert f"the role stranger may not make tables in the schema {schema}" in said
+    assert grant in said
+    plain.execute(grant.encode())
+    theirs = PostgresStore(stranger)
+    (answer,) = await theirs.enqueue([NewJob(id=new_id(), task="greet", payload=b"{}")])
+    assert answer.is_new
+    await theirs.close()
+    await store.close()
+
+
+def test_a_role_that_may_not_make_the_schema_is_told_so(stranger: str) -> None:
+    said = refusal(stranger.partition("?")[0] + "?schema=nowhere")
+    assert "there is no schema nowhere, and the role stranger may not make it" in said
+    assert "CREATE SCHEMA nowhere AUTHORIZATION stranger" in said
 
 
 async def test_an_older_server_is_refused(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +188,21 @@ def test_settings_that_cannot_work_are_refused_at_once() -> None:
         PostgresStore("postgresql://h/db", key_window_s=-1)
     with pytest.raises(ConfigError, match="answer_s"):
         PostgresStore("postgresql://h/db", answer_s=0)
+
+
+@pytest.mark.parametrize(
+    ("url", "location"),
+    [
+        ("postgresql://u:secret@a:1,b:44597/db", "postgresql://u@a:1,b:44597/db"),
+        ("postgresql://a,b/db?schema=jobs", "postgresql://a,b/db?schema=jobs"),
+        ("postgresql://a,b:2/db", "postgresql://a,b:2/db"),
+        ("postgresql://a,b/db?port=7", "postgresql://a:7,b:7/db"),
+        ("postgresql:///db", "postgresql://localhost/db"),
+        ("postgresql://[::1]:5/db", "postgresql://[::1]:5/db"),
+    ],
+)
+def test_a_location_names_each_host_with_its_port(url: str, location: str) -> None:
+    assert address_of(url, "", 10.0).location == location
 
 
 async def test_a_store_says_where_it_is_and_what_it_promises(store: PostgresStore, postgres_url: str) -> None:

@@ -49,6 +49,7 @@ async def test_a_server_that_keeps_nothing_on_disk_is_said_to_keep_nothing() -> 
     assert "gone when it stops" in found.durability
     assert any("appendonly yes" in line for line in found.warnings)
     assert found.version.startswith(("Redis ", "Valkey "))
+    assert found.schema == "keys {holdfast}:…, version 1"
 
 
 async def test_snapshots_alone_are_said_to_lose_minutes() -> None:
@@ -111,6 +112,47 @@ async def test_a_replica_is_refused(redis_server: RedisServer) -> None:
 async def test_a_wrong_password_is_told_without_it(redis_server: RedisServer) -> None:
     assert "password is wrong" in refusal_of(f"redis://:mistaken@127.0.0.1:{redis_server.port}/0")
     assert "wants a password" in refusal_of(f"redis://127.0.0.1:{redis_server.port}/0")
+
+
+def test_a_number_that_is_no_database_is_told_with_those_that_are(redis_server: RedisServer) -> None:
+    message = refusal_of(f"redis://:{RedisServer.password}@127.0.0.1:{redis_server.port}/99")
+    assert "/99?prefix=holdfast: there is no database of this number; there are 16" in message
+
+
+def test_tls_on_a_port_without_it_is_told(redis_server: RedisServer) -> None:
+    with pytest.raises(StoreAway, match=r"that this port speaks TLS \(redis:// is for one that does not\)"):
+        _ = RedisStore(
+            f"rediss://:{RedisServer.password}@127.0.0.1:{redis_server.port}/0", answer_within_s=0.3
+        ).capabilities
+
+
+async def test_connections_have_a_name_for_people(redis_server: RedisServer, client: redis.Redis) -> None:
+    for url, name in ((redis_server.dsn(), "holdfast"), (f"{redis_server.dsn()}?client_name=mine", "mine")):
+        store = RedisStore(url)
+        await enqueue(store)
+        await store.wait(0.0)
+        names = [one["name"] for one in client.client_list() if one["name"]]
+        await store.close()
+        assert len(names) >= 2
+        assert set(names) == {name}
+
+
+async def test_a_user_that_may_not_name_its_connection_goes_without(
+    redis_server: RedisServer, client: redis.Redis
+) -> None:
+    client.acl_setuser(
+        "guest",
+        enabled=True,
+        passwords=["+guess"],
+        categories=["+@all"],
+        commands=["-client"],
+        keys=["*"],
+        channels=["*"],
+    )
+    store = RedisStore(f"redis://guest:guess@127.0.0.1:{redis_server.port}/0")
+    await enqueue(store)
+    await store.close()
+    client.acl_deluser("guest")
 
 
 def test_a_server_that_is_not_there_is_away() -> None:
@@ -258,11 +300,11 @@ async def test_opening_and_closing_leaves_nothing_behind(redis_server: RedisServ
     def connected() -> int:
         return len(client.client_list())
 
-    before = connected()
+    before, others = connected(), set(threading.enumerate())
     for _ in range(20):
         await live(redis_server.fresh_prefix())
     gc.collect()
-    assert [one.name for one in threading.enumerate() if one.name.startswith("holdfast")] == []
+    assert [one.name for one in set(threading.enumerate()) - others if one.name.startswith("holdfast")] == []
     async with asyncio.timeout(10.0):
         while connected() > before:  # the server notices in its own time
             await CLOCK.asleep(0.01)

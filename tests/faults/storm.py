@@ -1,0 +1,141 @@
+"""Load under fault: a producer who insists, workers, and something that strikes again and again meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast import App
+from holdfast.app.task import Call
+from holdfast.errors import StoreError
+from holdfast.runtime.runner import Room
+from tests.faults import checker
+from tests.faults.arena import Arena
+from tests.faults.checker import Evidence, Fault
+from tests.faults.ledger import ClientLedger
+from tests.faults.workers import CLOCK, LEASE_S, SETTINGS, SWEEP_S, Fleet, poll
+
+WORKERS = 2
+CALM = replace(SETTINGS, room=Room(concurrency=4, threads=2, isolates=1))
+_INSIST_S = 30.0
+_START_S = 2.0
+
+
+class Producer(threading.Thread):
+    """Enqueues a few jobs at a time; what is refused it sends again, under the same ids, until it is acked.
+
+    over_s: it takes at least so long, evenly [0: as fast as it can].
+    """
+
+    def __init__(
+        self, app: App, ledger: ClientLedger, calls: Sequence[Call[Any]], at_once: int = 2, over_s: float = 0.0
+    ) -> None:
+        super().__init__(name="producer")
+        self._app = app
+        self._ledger = ledger
+        self._calls = calls
+        self._at_once = at_once
+        self._pause_s = over_s * at_once / len(calls)
+        self.refusals: list[StoreError] = []
+        """What it was told instead of yes."""
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            for start in range(0, len(self._calls), self._at_once):
+                self._insist(self._calls[start : start + self._at_once])
+                CLOCK.sleep(self._pause_s)
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _insist(self, calls: Sequence[Call[Any]]) -> None:
+        ids = [call.job.id for call in calls]
+        self._ledger.attempt(ids)
+        try:
+            poll(lambda: self._is_taken(calls), _INSIST_S, "the store takes new jobs")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.refusals[-1]}") from None
+        self._ledger.ack(ids)
+
+    def _is_taken(self, calls: Sequence[Call[Any]]) -> bool:
+        try:
+            self._app.enqueue_many(calls)
+        except StoreError as error:
+            self.refusals.append(error)
+            return False
+        return True
+
+
+class Aftermath(Struct, frozen=True, kw_only=True):
+    """What a storm has left."""
+
+    evidence: Evidence
+    strikes: int
+    refusals: Sequence[StoreError]
+    log: str
+    """What the workers have printed."""
+    drained_s: float
+    """From the last strike until every job had ended."""
+
+    @property
+    def told(self) -> str:
+        """The figures that every report has."""
+        twice = checker.duplicates(self.evidence)
+        return (
+            f"{len(self.evidence.acked):,} jobs, lost 0, effects twice {twice} "
+            f"({checker.per_10k(twice, self.evidence):.1f} in 10,000), enqueues told of it {len(self.refusals)}, "
+            f"drained {self.drained_s:.1f} s after the last"
+        )
+
+
+def weather(
+    arena: Arena,
+    calls: Sequence[Call[Any]],
+    strike: Callable[[Fleet], None],
+    *,
+    strikes: int,
+    every_s: float,
+    url: str | None = None,
+    producer: App | None = None,
+    is_outage: bool = False,
+) -> Aftermath:
+    """Let workers and a producer go through so many strikes while there is work, and say what is left.
+
+    With `is_outage` a strike takes the store away from everybody: that explains a second run, and recovery begins when
+    it is back. Without, it explains nothing.
+    """
+    outages: list[tuple[float, float]] = []
+    thread = Producer(producer or arena.app, arena.client, calls, over_s=strikes * every_s)
+    with arena.fleet(url=url) as fleet:
+        # Workers that lose their leases end, and a supervisor puts others in their place.
+        pids = [fleet.supervise(WORKERS, CALM)] if is_outage else [fleet.start(CALM) for _ in range(WORKERS)]
+        poll(lambda: len(arena.stats().workers) == WORKERS, 20, "all workers register")
+        thread.start()
+        for _ in range(strikes):
+            assert thread.is_alive(), "the load was over too soon"
+            CLOCK.sleep(every_s)
+            began_s = CLOCK.monotonic()
+            strike(fleet)
+            outages.append((began_s, CLOCK.monotonic()))
+        last_s = CLOCK.monotonic()
+        thread.join(120)
+        assert not thread.is_alive(), "the producer hangs"
+        assert thread.failure is None
+        arena.quiesce(60)
+        drained_s = CLOCK.monotonic() - last_s
+        assert fleet.running == pids, f"a worker ended by itself: {fleet.log()}"
+        fleet.stop()
+        evidence = arena.evidence(fleet)
+        log = fleet.log()
+    assert sum(one.at <= last_s for one in evidence.effects) > 10, "nothing ran under fault"
+    if is_outage:
+        longest_s = max(end - begin for begin, end in outages)
+        hit = {one.pid for one in evidence.effects}
+        faults = [Fault("outage", pid, begin, end + LEASE_S) for pid in hit for begin, end in outages]
+        evidence = replace(evidence, faults=faults, recovery_s=longest_s + LEASE_S + SWEEP_S + _START_S)
+    return Aftermath(evidence=evidence, strikes=strikes, refusals=thread.refusals, log=log, drained_s=drained_s)

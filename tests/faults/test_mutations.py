@@ -1,0 +1,94 @@
+"""The checker goes red on a product that is broken for real: workers run on shipped SQL or Lua that was edited."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Final
+
+import pytest
+from msgspec.structs import replace
+
+import holdfast
+from holdfast.runtime.runner import Room
+from tests.faults import checker
+from tests.faults.arena import Arena
+from tests.faults.conftest import every_store
+from tests.faults.test_row03_zombie import pause_past_the_lease
+from tests.faults.workers import SETTINGS, poll
+
+Edit = tuple[str, str, str, int]
+"""A file of stores/, a pattern, what stands there instead, and how often it is found."""
+
+FENCE: Final[dict[str, Edit]] = {
+    "sqlite": ("sqlite/settle.sql", r"\n *AND state = 'running' AND token = .*", "", 2),
+    "postgres": ("postgres/settle.sql", r"\n *AND job.state = 'running' AND job.token = one.token", "", 2),
+    "redis": (
+        "redis/lua/settle.lua",
+        r"if job\[STATE\] == RUNNING and job\[TOKEN\] == token and token ~= '' then",
+        "if true then",
+        1,
+    ),
+}
+SWEEP_GUARD: Final[dict[str, Edit]] = {
+    "sqlite": ("sqlite/workers.sql", r"\(lease_until <= :now OR", "(true OR", 1),
+    "postgres": ("postgres/workers.sql", r"\n *AND lease_until <= :now", "", 1),
+    "redis": ("redis/lua/reclaim.lua", r"P \.\. 'leases', '-inf', now", "P .. 'leases', '-inf', '+inf'", 1),
+}
+LATE_ACKNOWLEDGEMENT: Final[dict[str, Edit]] = {
+    "sqlite": ("sqlite/claim.sql", r"state = 'running'", "state = 'completed'", 2),
+    "postgres": ("postgres/claim.sql", r"SET state = 'running'", "SET state = 'completed'", 1),
+    "redis": ("redis/lua/claim.lua", r"struct\.pack\(FRONT, RUNNING", "struct.pack(FRONT, COMPLETED", 1),
+}
+ROOM: Final = replace(SETTINGS, room=Room(concurrency=2, threads=1, isolates=1))
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> str:
+    """The name of the store that the test runs on."""
+    return str(request.node.callspec.params["engine"])
+
+
+def broken(folder: Path, edit: Edit) -> Path:
+    """A copy of the package with this edit."""
+    name, pattern, instead, times = edit
+    source = folder / "source"
+    shutil.copytree(Path(holdfast.__file__).parent, source / "holdfast", ignore=shutil.ignore_patterns("__pycache__"))
+    path = source / "holdfast" / "stores" / name
+    text, found = re.subn(pattern, instead, path.read_text())
+    assert found == times, f"{found} of {times} places in {name}"
+    path.write_text(text)
+    return source
+
+
+@every_store
+def test_without_the_fence(arena: Arena, store: str, tmp_path: Path) -> None:
+    with arena.fleet(source=broken(tmp_path, FENCE[store])) as fleet:
+        found = checker.one_terminal(pause_past_the_lease(arena, fleet))
+    assert any(one.startswith("I2 illegal change") for one in found), found
+    assert any(one.startswith("I2 stale result") for one in found), found
+
+
+@every_store
+def test_without_the_guard_of_the_sweep(arena: Arena, store: str, tmp_path: Path) -> None:
+    arena.enqueue([arena.call("work", n, seconds=1.0) for n in range(4)])
+    with arena.fleet(source=broken(tmp_path, SWEEP_GUARD[store])) as fleet:
+        fleet.supervise(2, ROOM)
+        poll(
+            lambda: any(len(runs) > 1 for runs in checker.runs_by_job(arena.effects()).values()), 30, "a job runs twice"
+        )
+        found = checker.bounded_duplicates(arena.evidence(fleet))
+    assert any(one.startswith("I3 duplicate") for one in found), found
+
+
+@every_store
+def test_when_jobs_are_acknowledged_before_they_run(arena: Arena, store: str, tmp_path: Path) -> None:
+    arena.enqueue([arena.call("work", n, seconds=0.5) for n in range(2)])
+    with arena.fleet(source=broken(tmp_path, LATE_ACKNOWLEDGEMENT[store])) as fleet:
+        pid = fleet.start(ROOM)
+        poll(lambda: arena.started() == 2, 20, "both jobs run")
+        fleet.kill(pid)
+        found = checker.check(arena.evidence(fleet))
+    assert any(one.startswith("I1 not run") for one in found), found
+    assert any(one.startswith("I2 illegal change") for one in found), found

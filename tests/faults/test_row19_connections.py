@@ -1,0 +1,32 @@
+"""Row 19: PostgreSQL ends sessions at random. Workers and producers come back; nothing is lost, nothing repeated."""
+
+from __future__ import annotations
+
+from holdfast.types import JobState
+from tests.faults import checker
+from tests.faults.arena import Arena, completed
+from tests.faults.conftest import Report, on
+from tests.faults.engines import PostgresEngine
+from tests.faults.load import Dice, mixed_calls
+from tests.faults.storm import weather
+
+
+@on("postgres")
+def test_sessions_that_are_ended_at_random_cost_nothing(arena: Arena, is_full: bool, report: Report) -> None:
+    engine, dice = arena.engine, Dice()
+    assert isinstance(engine, PostgresEngine)
+    jobs, strikes = (10_000, 200) if is_full else (300, 12)
+    ended = 0
+
+    def strike(_: object) -> None:
+        nonlocal ended
+        if pids := engine.server.backends():
+            engine.sql(f"SELECT pg_terminate_backend({pids[dice.below(len(pids))]})")
+            ended += 1
+
+    calls = mixed_calls(arena.app, jobs, dice, seconds=0.02)
+    after = weather(arena, calls, strike, strikes=strikes, every_s=0.3 if is_full else 0.15)
+
+    assert checker.check(after.evidence) == []
+    assert completed(after.evidence) == jobs, {job.state for job in after.evidence.jobs.values()} - {JobState.COMPLETED}
+    report(f"row 19 sessions ended: {ended}; {after.told}; seed {dice.seed}")

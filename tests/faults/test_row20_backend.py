@@ -1,0 +1,62 @@
+"""Row 20: a server process of PostgreSQL is killed, and with it all sessions fall. The fleet comes back by itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from tests.faults import checker
+from tests.faults.arena import Arena, completed
+from tests.faults.conftest import Report
+from tests.faults.engines import PostgresEngine
+from tests.faults.load import Dice, mixed_calls
+from tests.faults.storm import weather
+from tests.faults.workers import CLOCK, poll
+from tests.servers import PostgresServer
+
+STORE = "postgres"
+
+
+@pytest.fixture
+def engine() -> Iterator[PostgresEngine]:
+    """A server of its own: its neighbours would fall too."""
+    with PostgresServer() as server, closing(PostgresEngine(server)) as engine:
+        yield engine
+
+
+def test_a_killed_server_process_costs_nothing_but_the_time(
+    arena: Arena, engine: PostgresEngine, is_full: bool, report: Report
+) -> None:
+    dice = Dice()
+    jobs, strikes = (10_000, 20) if is_full else (200, 2)
+    outages: list[float] = []
+
+    def strike(_: object) -> None:
+        pids = engine.server.backends()
+        with engine.connection() as witness:
+            os.kill(pids[dice.below(len(pids))], signal.SIGKILL)
+            began_s = CLOCK.monotonic()
+            with pytest.raises(psycopg.OperationalError):
+                witness.execute("SELECT pg_sleep(20)")
+        poll(lambda: _answers(engine), 30, "the server is back")
+        outages.append(CLOCK.monotonic() - began_s)
+
+    calls = mixed_calls(arena.app, jobs, dice, seconds=0.02)
+    after = weather(arena, calls, strike, strikes=strikes, every_s=0.5, is_outage=True)
+
+    assert checker.check(after.evidence) == []
+    assert completed(after.evidence) == jobs
+    report(f"row 20 server process killed: {strikes} times, away for up to {max(outages):.2f} s; {after.told}")
+
+
+def _answers(engine: PostgresEngine) -> bool:
+    try:
+        engine.connection().close()
+    except psycopg.OperationalError:
+        return False
+    return True

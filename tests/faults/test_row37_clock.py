@@ -1,0 +1,64 @@
+"""Row 37: the clocks of some workers are wrong by hours. Leases go by the store's clock, so nobody takes notice."""
+
+from __future__ import annotations
+
+import subprocess
+
+from msgspec.structs import replace
+
+from holdfast.runtime.runner import Room
+from tests.faults import checker
+from tests.faults.arena import Arena, completed
+from tests.faults.conftest import Report, on
+from tests.faults.workers import LEASE_S, SETTINGS, SWEEP_S, poll
+from tests.servers import program
+
+JOBS = 12
+ROOM = replace(SETTINGS, room=Room(concurrency=2, threads=1, isolates=1))
+CLOCKS = ("+2h", "-2h", "")
+
+
+@on("postgres", "redis")
+def test_wrong_clocks_neither_steal_leases_nor_keep_them(arena: Arena, report: Report) -> None:
+    arena.enqueue([arena.call("work", n, seconds=1.5 * LEASE_S if n < 6 else 0.1) for n in range(JOBS)])
+    with arena.fleet() as fleet:
+        victims = [fleet.start(ROOM, env=_wrong_by(shift)) for shift in CLOCKS]
+        poll(lambda: {one.pid for one in arena.effects()} >= set(victims), 20, "every worker runs something")
+        arena.quiesce(30)
+        before = arena.evidence(fleet)
+        held = arena.enqueue([arena.call("once", 60.0) for _ in range(6)])
+        poll(lambda: sum(arena.states(held).values()) == arena.states(held)["running"], 20, "all of them run")
+        poll(lambda: {one.pid for one in arena.effects() if one.job in held} == set(victims), 20, "by every worker")
+        for pid in victims[:2]:
+            fleet.kill(pid)
+        again = {one.job for one in arena.effects() if one.pid in victims[:2] and one.job in held}
+        fleet.start(ROOM)
+        poll(lambda: _ended(arena, again), 20, "what they held runs elsewhere")
+        evidence = arena.evidence(fleet)
+    took = [took_s for _, took_s in checker.recoveries(evidence)]
+
+    assert checker.check(before) == []
+    assert completed(before) == JOBS
+    assert checker.duplicates(before) == 0
+    assert checker.one_terminal(evidence) + checker.bounded_duplicates(evidence) == []
+    assert took
+    assert max(took) <= LEASE_S + SWEEP_S + 3.0
+    report(
+        f"row 37 workers' clocks at +2 h and -2 h: jobs of {1.5 * LEASE_S:g} s under a lease of {LEASE_S:g} s taken by "
+        f"others 0; killed, theirs ran again after at most {max(took):.1f} s"
+    )
+
+
+def _wrong_by(shift: str) -> dict[str, str]:
+    """What faketime puts into the environment of what it runs; itself, it would stand between us and the worker."""
+    if not shift:
+        return {}
+    command = [program("faketime", "faketime"), "-f", shift, "env"]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    pairs = (line.partition("=") for line in lines)
+    found = {name: value for name, _, value in pairs if name in {"LD_PRELOAD", "FAKETIME"}}
+    return {**found, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+
+def _ended(arena: Arena, jobs: set[str]) -> bool:
+    return {one.job for one in arena.effects() if one.what == "end"} >= jobs
