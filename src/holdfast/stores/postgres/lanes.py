@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 
@@ -71,7 +71,8 @@ def lanes_for(
 
 def _find_or_add(db: Db, keys: list[LaneKey], store: str) -> dict[LaneKey, int]:
     digests = {_digest(key): key for key in keys}
-    found = _find(db, digests)
+    find = {"digests": blobs(list(digests))}
+    found = _named(digests, db.rows(_SQL["find"], **find))
     if len(found) < len(keys):
         new = [(key, digest) for digest, key in digests.items() if key not in found]
         values = {
@@ -83,12 +84,13 @@ def _find_or_add(db: Db, keys: list[LaneKey], store: str) -> dict[LaneKey, int]:
         with db.together():
             db.run(_SQL["lock"], store=store)
             db.run(_SQL["add"], **values)
-        found = _find(db, digests)
+            rows = db.run(_SQL["find"], **find)  # before the commit: after it they may be dropped again
+        found = _named(digests, rows.fetchall())
     return found
 
 
-def _find(db: Db, digests: dict[bytes, LaneKey]) -> dict[LaneKey, int]:
-    return {digests[digest]: lane for digest, lane in db.rows(_SQL["find"], digests=blobs(list(digests)))}
+def _named(digests: dict[bytes, LaneKey], rows: list[Any]) -> dict[LaneKey, int]:
+    return {digests[digest]: lane for digest, lane in rows}
 
 
 def _digest(key: LaneKey) -> bytes:

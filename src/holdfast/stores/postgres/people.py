@@ -97,6 +97,8 @@ def _cancel(db: Db, rows: list[_Row], operation: Operation, window_s: float) -> 
 
 
 def _replay(db: Db, rows: list[_Row], operation: Operation) -> None:
+    places = {id: place for place, id in enumerate(dict.fromkeys(operation.ids))}  # noqa: A001
+    rows = sorted(rows, key=lambda row: places[row.id])
     if operation.replay:
         db.run(_SQL["mark_replayed"], seqs=_seqs(rows), replay=escaped(operation.replay))
     db.run(

@@ -44,15 +44,16 @@ cancelled AS (
 UPDATE holdfast_claims AS claim SET held = claim.held - gone.n
 FROM (SELECT token, count(*) AS n FROM told GROUP BY token) AS gone WHERE claim.token = gone.token
 
+-- They stand in line in the order of the ids: each is due a moment after the one before.
 -- name: replay
 WITH clock AS MATERIALIZED (SELECT :now AS now),
 done AS (
     UPDATE holdfast_jobs AS job
-    SET state = 'queued', changed_at = now, due_at = now + %(delay_s)s, given_up = NULL, retries = 0, elapsed_s = 0,
+    SET state = 'queued', changed_at = now, due_at = now + %(delay_s)s + 1e-6 * one.place, given_up = NULL, retries = 0, elapsed_s = 0,
         replays = replays + 1, reason = %(reason)s, keep_until = NULL,
         original_payload = CASE WHEN one.payload <> job.payload THEN coalesce(original_payload, job.payload) ELSE original_payload END,
         payload = coalesce(one.payload, job.payload)
-    FROM clock, unnest(%(seqs)s::bigint[], %(payloads)s::bytea[]) AS one (seq, payload)
+    FROM clock, unnest(%(seqs)s::bigint[], %(payloads)s::bytea[]) WITH ORDINALITY AS one (seq, payload, place)
     WHERE job.seq = one.seq AND state = 'dead_letter'
     RETURNING job.seq, lane, priority, due_at
 ),

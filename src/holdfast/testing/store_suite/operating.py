@@ -128,6 +128,12 @@ class ReplaySuite:
         assert [attempt.number for attempt in record.attempts] == [1, 2]
         assert (record.state, record.fingerprint) == (JobState.DEAD_LETTER, "1:another")
 
+    async def test_letters_are_replayed_in_the_order_of_the_ids(self, store: Store) -> None:
+        letters = [await dead_letter(store) for _ in range(4)]
+        wanted = [letters[place] for place in (2, 0, 3, 1)]
+        await change(store, Change.REPLAY, *wanted)
+        assert [one.id for one in await claim(store, limit=10)] == wanted
+
     async def test_a_replay_may_wait(self, store: Store, advance: Advance) -> None:
         job_id = await dead_letter(store)
         await change(store, Change.REPLAY, job_id, delay_s=HOUR_S)

@@ -64,7 +64,8 @@ local function payload_of(id, job)
   return string.sub(text, 5 + struct.unpack('>I4', text))
 end
 
-local function back_to_queue(id, job)
+-- They stand in line in the order of the ids: each is due a moment after the one before.
+local function back_to_queue(id, job, place)
   local text = payloads[id] and ARGV[2 + payloads[id]]
   if text and text ~= payload_of(id, job) then
     redis.call('HSET', P .. 'more:' .. id, 'payload', text)
@@ -80,7 +81,7 @@ local function back_to_queue(id, job)
   redis.call('ZREM', P .. 'dead_letter', id)
   tally(job[LANE], DEAD_LETTER, -1)
   tally(job[LANE], QUEUED, 1)
-  job[STATE], job[CHANGED], job[DUE], job[KEEP] = QUEUED, now, now + delay_s, -1
+  job[STATE], job[CHANGED], job[DUE], job[KEEP] = QUEUED, now, now + delay_s + 1e-6 * place, -1
   job[RETRIES], job[ELAPSED] = 0, 0
   keep_state(id, written(job))
   line_up(job[LANE], place_of(id, job), delay_s > 0 and job[DUE])
@@ -88,7 +89,7 @@ local function back_to_queue(id, job)
   return QUEUED
 end
 
-local function change(id)
+local function change(id, place)
   local text = redis.call('HGET', P .. 'state', id)
   if not text then
     return 0, -1
@@ -104,13 +105,13 @@ local function change(id)
   elseif replay ~= '' and redis.call('HEXISTS', P .. 'more:' .. id, 'replay:' .. replay) == 1 then
     return 0, job[STATE]
   end
-  return 1, back_to_queue(id, job)
+  return 1, back_to_queue(id, job, place)
 end
 
 go_on_when_full()
 local answers = {}
 for i = 1, #ids do
-  answers[2 * i - 1], answers[2 * i] = change(ids[i])
+  answers[2 * i - 1], answers[2 * i] = change(ids[i], i)
   write_many('HSET', 'state', states) -- the same id may come twice
   states = {}
   flush_removed()
