@@ -36,7 +36,7 @@ imports: venv ## import-linter: imports point down only
 	@$(BIN)/lint-imports --no-logo
 
 unit: venv ## pytest alone; pass arguments with ARGS="-k breaker"
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest -n 2 $(ARGS)
 
 format: venv ## fix what ruff can fix, and format
 	@$(BIN)/ruff check --fix

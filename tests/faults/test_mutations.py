@@ -72,7 +72,8 @@ def test_without_the_fence(arena: Arena, store: str, tmp_path: Path) -> None:
 
 @every_store
 def test_without_the_guard_of_the_sweep(arena: Arena, store: str, tmp_path: Path) -> None:
-    arena.enqueue([arena.call("work", n, seconds=1.0) for n in range(4)])
+    # They last until somebody takes them: a worker that was given up before it had any would leave all to the other.
+    arena.enqueue([arena.call("work", n, seconds=60.0) for n in range(4)])
     with arena.fleet(source=broken(tmp_path, SWEEP_GUARD[store])) as fleet:
         fleet.supervise(2, ROOM)
         poll(

@@ -161,6 +161,10 @@ def _set_up(line: Line, address: Address, limit_s: float, *, is_hot: bool) -> No
         "statement_timeout": milliseconds,
         "lock_timeout": str(max(1, round(limit_s * 500))),
         "idle_in_transaction_session_timeout": milliseconds,
+        # The server looks after us as we look after it: a machine that is gone keeps its locks no longer than this.
+        "tcp_keepalives_idle": str(max(1, round(limit_s))),
+        "tcp_keepalives_interval": str(max(1, round(limit_s / 3))),
+        "tcp_keepalives_count": "3",
         "synchronous_commit": address.synchronous_commit,
         "default_transaction_isolation": "read committed",
         "default_transaction_read_only": "off",
