@@ -124,7 +124,6 @@ def _check_place(url: str, parts: SplitResult) -> None:
 def _postgres(url: str, parts: SplitResult) -> Store:
     try:
         import psycopg  # noqa: PLC0415
-        import psycopg_pool  # noqa: F401, PLC0415
     except ImportError as error:
         _refuse_missing(url, "postgres", error)
     options = _options(url, parts)

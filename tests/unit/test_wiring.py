@@ -164,7 +164,6 @@ def test_a_servers_url_gives_its_store_the_options_and_its_driver_the_rest(
     ("url", "package", "extra"),
     [
         ("postgresql://u:secret@host/db", "psycopg", "postgres"),
-        ("postgresql://u:secret@host/db", "psycopg_pool", "postgres"),
         ("redis://:secret@host", "redis", "redis"),
     ],
 )
