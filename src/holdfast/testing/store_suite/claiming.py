@@ -162,6 +162,14 @@ class ClaimSuite:
         await settle(store, second, Change.COMPLETE)
         assert await claim(store, limit=2, token=token) == [], "the token was used: it claims nothing more"
 
+    async def test_a_claim_of_none_asks_what_runs_under_its_token(self, store: Store) -> None:
+        ids = await enqueue(store, *(new_job() for _ in range(3)))
+        token = new_token()
+        first, *others = await claim(store, limit=2, token=token)
+        await settle(store, first, Change.COMPLETE)
+        assert await claimed_ids(store, limit=0, token=token) == [one.id for one in others] == ids[1:2]
+        assert await claimed_ids(store, limit=0, token=new_token()) == []
+
     async def test_a_claim_that_is_sent_again_after_a_later_one_answers_the_same(self, store: Store) -> None:
         await enqueue(store, *(new_job() for _ in range(4)))
         token = new_token()
