@@ -13,7 +13,7 @@ INSTALL := $(PINNED) $(BIN)/python -m pip install --quiet --disable-pip-version-
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test venv servers lint types imports unit format bench-calls bench-jobs faults mutate constraints clean distclean
+.PHONY: help demo test venv servers lint types imports unit small-faults format bench-calls bench-jobs faults mutate constraints clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -21,7 +21,7 @@ help: ## list the targets
 demo: $(VENV)/.base ## see Holdfast work: sets up what it needs and runs `holdfast demo`
 	@$(BIN)/holdfast demo $(ARGS)
 
-test: venv servers lint types imports unit ## set up, then check style, types, import layers and behaviour
+test: venv servers lint types imports unit small-faults ## set up, then check style, types, import layers and behaviour
 
 venv: $(VENV)/.dev ## make .venv with Holdfast (editable) and the development tools
 
@@ -35,8 +35,11 @@ types: venv ## mypy, strict, over src and tests
 imports: venv ## import-linter: imports point down only
 	@$(BIN)/lint-imports --no-logo
 
-unit: venv ## pytest alone; pass arguments with ARGS="-k breaker"
-	@$(BIN)/pytest -n 2 $(ARGS)
+unit: venv ## pytest alone, without the fault tests; pass arguments with ARGS="-k breaker"
+	@$(BIN)/pytest -n 2 --ignore=tests/faults $(ARGS)
+
+small-faults: venv servers ## the fault tests at a small size; they bound times, so nothing runs beside them
+	@$(BIN)/pytest tests/faults
 
 format: venv ## fix what ruff can fix, and format
 	@$(BIN)/ruff check --fix

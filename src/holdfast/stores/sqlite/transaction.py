@@ -25,6 +25,7 @@ _STEERING: Final = {
     apsw.SQLITE_DETACH: "no database can be detached",
     apsw.SQLITE_PRAGMA: "pragmas are not for a job's transaction",
 }
+_INTERRUPT_EVERY_S: Final = 0.05
 _READING: Final = frozenset(
     {apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE, apsw.SQLITE_ANALYZE}
 )
@@ -184,15 +185,20 @@ class JobTransaction:
     def _watch(self) -> None:
         if self._clock.wait(self._left, self._limit_s):
             return
-        with self._ending:
-            if self._is_committing or self._is_left:  # the connection may be another's by now
-                return
-            self._is_over = True
-            self._db.interrupt()
-        with self._mutex:
+        while True:
+            with self._ending:
+                if self._is_committing or self._is_left:  # the connection may be another's by now
+                    return
+                self._is_over = True
+                self._db.interrupt()
+            if self._mutex.acquire(timeout=_INTERRUPT_EVERY_S):  # else a statement began just after the interrupt
+                break
+        try:
             if not self._is_left:
                 self._is_own = True
                 with suppress(apsw.Error):
                     if self._db.in_transaction:
                         self._db.execute("ROLLBACK")
                 self._is_own = False
+        finally:
+            self._mutex.release()
