@@ -45,7 +45,7 @@ _MINUTE_S = 60.0
 _OVERDUE_S = 1.0
 _LAST_WORD_S = 2.0
 _RECALLED_S = 15.0
-"""No failover loses more than so much of what was acknowledged."""
+"""After an outage, what was settled so long before it is asked for; a replica further behind is not a healthy one."""
 _MOST_RECALLED = 300
 _PART = "exchange"
 
