@@ -1,0 +1,3 @@
+"""The HTTP API and the page: FastAPI over an app."""
+
+from __future__ import annotations
