@@ -98,10 +98,10 @@ class ValueChange(Struct, frozen=True):
 
 
 class Count(Struct, frozen=True):
-    """So many more of something in one minute."""
+    """So many more of something in one minute, or in all."""
 
     minute: int
-    """Minutes since 1970 on the store's clock."""
+    """Minutes since 1970 on the store's clock; 0 is a total since the store was made, which is never pruned."""
     task: str
     name: str
     """From a closed set, such as "completed"."""
@@ -149,7 +149,13 @@ class Operation(Struct, frozen=True, kw_only=True):
 
 
 class Query(Struct, frozen=True, kw_only=True):
-    """Which jobs; fields that are empty do not filter. The order is newest first, by when they were enqueued."""
+    """Which jobs; fields that are empty do not filter. The order is newest first, by when they were enqueued.
+
+    A page is quick however many jobs there are. It is full where an index has the wanted ones: all jobs; those of one
+    state, task, queue, tenant, user or project, unless hundreds of others lie between each two; and dead letters by any
+    of task, queue, tenant, failure type and fingerprint. For other combinations, times and a text some thousand jobs
+    are looked at: whoever walks must follow the cursor (see `Page`).
+    """
 
     states: tuple[JobState, ...] = ()
     task: str = ""
@@ -313,8 +319,8 @@ class Page(Struct, frozen=True):
 
     items: Sequence[JobRecord]
     cursor: str = ""
-    """Give it to the next query; empty when there are no more. With a text a page may be short of its limit, or empty,
-    and still have a cursor: a search looks at a bounded number of jobs at a time."""
+    """Give it to the next query; empty when there are no more. A page may be short of its limit, or empty, and still
+    have a cursor: a search looks at a bounded number of jobs at a time, and the next page goes on where it stopped."""
 
 
 class Tally(Struct, frozen=True):
@@ -333,7 +339,9 @@ class Stats(Struct, frozen=True, kw_only=True):
     tallies: Sequence[Tally] = ()
     workers: Sequence[WorkerRecord] = ()
     counts: Sequence[Count] = ()
-    """Of the minutes from `since` on, oldest first."""
+    """Of the minutes from `since_minute` on, oldest first; totals are not among them."""
+    totals: Sequence[Count] = ()
+    """What was counted since the store was made, whatever minutes were asked for: those with minute 0."""
     oldest_ready_at: Mapping[str, float] = {}
     """By queue: since when its oldest job that could run has been due."""
 
@@ -405,13 +413,18 @@ class Store(Protocol):
         """The whole records, in the order asked for, with every attempt."""
 
     async def find(self, query: Query) -> Page:
-        """Records without attempts, newest first."""
+        """Records without attempts, newest first; some of them, with a cursor where there may be more."""
 
     async def groups(self, query: Query) -> list[Group]:
-        """The dead letters of a query (its states, limit and cursor do not matter) by fingerprint, largest first."""
+        """The dead letters of a query (its states, limit and cursor do not matter) by fingerprint, largest first.
+
+        They are counted as they come and go, by task, queue, tenant, failure type and fingerprint, so this is quick
+        however many there are. With since or until those of that time are counted one by one, if others are outside of
+        it. With a text, a user or a project only the newest letters are looked at, 2,000 at least.
+        """
 
     async def stats(self, since_minute: int | None = None) -> Stats:
-        """Everything counted; with the minutes' counts from that minute on."""
+        """Everything counted, totals included; with the minutes' counts from that minute on."""
 
     async def change(self, operation: Operation) -> list[Changed]:
         """Cancel, replay or remove, in the order of the ids; each says what became of it."""

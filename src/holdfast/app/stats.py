@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.ports import Capabilities, Stats, Value, WorkerRecord
+from holdfast.ports import Capabilities, Count, Stats, Value, WorkerRecord
 from holdfast.runtime.shared.by_hand import breaker_views
 from holdfast.types import BreakerMode
 
 _ENDS = ("completed", "retried", "failed")
+_FAILED = "failed:"
+
+
+class Totals(Struct, frozen=True, kw_only=True):
+    """What was done since the store was made; a worker that is killed takes its last seconds with it."""
+
+    received: int = 0
+    """Jobs whose first attempt was made."""
+    completed: int = 0
+    """Attempts that completed their job."""
+    retried: int = 0
+    """Attempts that failed and were followed by another."""
+    failed: int = 0
+    """Attempts that failed and ended their job."""
+    healed: int = 0
+    """Jobs that completed after a retry."""
+    dead_lettered: int = 0
+    """Jobs that became dead letters."""
+    breaker_trips: int = 0
+    """How often breakers have opened by themselves."""
+    failures_by_type: Mapping[str, int] = {}
+
+    @property
+    def executed(self) -> int:
+        """Attempts that have ended."""
+        return self.completed + self.retried + self.failed
 
 
 class AppStats(Struct, frozen=True, kw_only=True):
@@ -35,6 +61,8 @@ class AppStats(Struct, frozen=True, kw_only=True):
     """Whether what the store has said yes to survives a power cut."""
     durability: str
     """What survives what, in one sentence."""
+    totals: Totals = Totals()
+    """Attempts since the store was made, whatever minutes were asked for."""
 
     @property
     def executed(self) -> int:
@@ -56,25 +84,49 @@ def stats_of(stats: Stats, values: Sequence[Value], store: Capabilities) -> AppS
         jobs[state] = jobs.get(state, 0) + tally.n
         of_task = by_task.setdefault(tally.task, {})
         of_task[state] = of_task.get(state, 0) + tally.n
-    totals: dict[str, int] = {}
+    sums = _sums(stats.counts)
     minutes: dict[int, dict[str, int]] = {}
     for count in stats.counts:
-        totals[count.name] = totals.get(count.name, 0) + count.n
         if count.name in _ENDS:
             of_minute = minutes.setdefault(count.minute, dict.fromkeys(_ENDS, 0))
             of_minute[count.name] += count.n
-    prefix = "failed:"
+    breakers = breaker_views(values, stats.now)
     return AppStats(
         now=stats.now,
         jobs=jobs,
         by_task=by_task,
-        completed=totals.get("completed", 0),
-        retried=totals.get("retried", 0),
-        failed=totals.get("failed", 0),
-        failures_by_type={name[len(prefix) :]: n for name, n in sorted(totals.items()) if name.startswith(prefix)},
+        completed=sums.get("completed", 0),
+        retried=sums.get("retried", 0),
+        failed=sums.get("failed", 0),
+        failures_by_type=_by_type(sums),
         per_minute=sorted(minutes.items()),
-        breakers={view.key: view.mode for view in breaker_views(values, stats.now)},
+        breakers={view.key: view.mode for view in breakers},
         workers=stats.workers,
         is_durable=store.is_durable,
         durability=store.durability,
+        totals=_totals(_sums(stats.totals), sum(view.trips for view in breakers)),
     )
+
+
+def _totals(sums: Mapping[str, int], breaker_trips: int) -> Totals:
+    return Totals(
+        received=sums.get("received", 0),
+        completed=sums.get("completed", 0),
+        retried=sums.get("retried", 0),
+        failed=sums.get("failed", 0),
+        healed=sums.get("healed", 0),
+        dead_lettered=sums.get("dead", 0),
+        breaker_trips=breaker_trips,
+        failures_by_type=_by_type(sums),
+    )
+
+
+def _sums(counts: Iterable[Count]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for count in counts:
+        sums[count.name] = sums.get(count.name, 0) + count.n
+    return sums
+
+
+def _by_type(sums: Mapping[str, int]) -> dict[str, int]:
+    return {name.removeprefix(_FAILED): n for name, n in sorted(sums.items()) if name.startswith(_FAILED)}

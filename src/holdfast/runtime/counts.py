@@ -1,40 +1,215 @@
-"""What a worker has counted since its last exchange, by task and minute."""
+"""What a worker has counted since its last exchange, by task: minutes, totals and histograms.
+
+The names are a closed set: `completed`, `retried`, `failed`, `parked`, `lost`, `dead` and `failed:<failure type>` for
+how attempts ended; `received` for jobs whose first attempt was made, and `healed` for those that completed after a
+retry; `run_us` and `wait_us` for sums in microseconds; `run_le:<i>` and `wait_le:<i>` for the attempts whose run, or
+whose wait in the queue, fell into bucket i of `BOUNDS_S`, and not into a smaller one.
+"""
 
 from __future__ import annotations
 
-from holdfast.ports import Count
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from holdfast.ports import Count, Delivery
+
+BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""The upper bounds of the histograms' buckets; one more bucket has everything beyond."""
+RUN_LE: Final = "run_le:"
+WAIT_LE: Final = "wait_le:"
+FLEET: Final = ""
+"""The task of the minutes' histograms, which are over all tasks: so sixty minutes of them stay small."""
+
+_BUCKETS: Final = len(BOUNDS_S) + 1
+_MINUTE_S: Final = 60.0
+_TOTAL: Final = 0
+
+_Key = tuple[int, str, str]
+
+
+class _Tally:
+    """One task's numbers that are not taken yet."""
+
+    __slots__ = ("completed", "healed", "names", "received", "run_le", "run_s", "wait_le", "wait_s")
+
+    def __init__(self) -> None:
+        # Since the last exchange.
+        self.completed = 0
+        self.run_s = 0.0
+        self.names: dict[str, int] = {}
+        # Since these were last put together.
+        self.received = 0
+        self.healed = 0
+        self.wait_s = 0.0
+        self.run_le = [0] * _BUCKETS
+        self.wait_le = [0] * _BUCKETS
 
 
 class Counts:
-    """Counts that travel with the next exchange."""
+    """Counts that travel with the next exchange; the totals and histograms with one now and then.
+
+    Used from one event loop; `taken` may be read from any thread.
+    """
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[int, str, str], int] = {}
-        self._run_s: dict[tuple[int, str], float] = {}
-        self.totals: dict[str, int] = {}
-        """Since the worker started."""
+        self._tallies: dict[str, _Tally] = {}
+        self._minute = 0
+        self._minute_ends_at = 0.0
+        self._quick: dict[_Key, int] = {}
+        """For the next exchange: what has ended, by minute."""
+        self._slow: dict[_Key, int] = {}
+        """For one of the next exchanges: totals, and the minutes' histograms."""
+        self.taken: dict[str, int] = {}
+        """Since the worker started, by name, as of the last exchange."""
+
+    # ---- counting
+
+    def ended(self, now: float, delivery: Delivery, began_at: float, *, is_completed: bool) -> None:
+        """An attempt that had begun is over; this is done for every job, and nothing else is."""
+        if now >= self._minute_ends_at or now < self._minute_ends_at - _MINUTE_S:
+            self._turn(now)
+        tally = self._tallies.get(delivery.task) or self._new(delivery.task)
+        run_s = now - began_at
+        tally.run_s += run_s
+        tally.run_le[bisect_left(BOUNDS_S, run_s)] += 1
+        wait_s = began_at - delivery.due_at
+        if wait_s > 0.0:
+            tally.wait_s += wait_s
+            tally.wait_le[bisect_left(BOUNDS_S, wait_s)] += 1
+        else:  # a clock that was set back
+            tally.wait_le[0] += 1
+        if is_completed:
+            tally.completed += 1
+            if delivery.retries:
+                tally.healed += 1
+        if delivery.attempt == 1:
+            tally.received += 1
 
     def add(self, now: float, task: str, name: str, n: int = 1) -> None:
-        """So many more."""
-        key = (int(now // 60), task, name)
-        self._counts[key] = self._counts.get(key, 0) + n
-        self.totals[name] = self.totals.get(name, 0) + n
+        """So many more of one name."""
+        if now >= self._minute_ends_at or now < self._minute_ends_at - _MINUTE_S:
+            self._turn(now)
+        names = (self._tallies.get(task) or self._new(task)).names
+        names[name] = names.get(name, 0) + n
 
-    def add_run(self, now: float, task: str, run_s: float) -> None:
-        """The time one completed run took; kept in microseconds."""
-        key = (int(now // 60), task)
-        self._run_s[key] = self._run_s.get(key, 0.0) + run_s
+    def receive(self, now: float, task: str) -> None:
+        """A first attempt was made whose times nobody knows."""
+        if now >= self._minute_ends_at or now < self._minute_ends_at - _MINUTE_S:
+            self._turn(now)
+        (self._tallies.get(task) or self._new(task)).received += 1
 
-    def take(self) -> list[Count]:
-        """Everything counted, once."""
-        counts = [Count(minute, task, name, n) for (minute, task, name), n in self._counts.items()]
-        counts += [Count(minute, task, "run_us", round(run_s * 1e6)) for (minute, task), run_s in self._run_s.items()]
-        self._counts.clear()
-        self._run_s.clear()
+    @property
+    def totals(self) -> dict[str, int]:
+        """Since the worker started, by name."""
+        sums = dict(self.taken)
+        for tally in self._tallies.values():
+            for name, n in (*tally.names.items(), ("completed", tally.completed)):
+                if n:
+                    sums[name] = sums.get(name, 0) + n
+        return sums
+
+    # ---- taking
+
+    @property
+    def has_slow(self) -> bool:
+        """Whether there are totals to be sent."""
+        return bool(self._slow) or any(any(tally.run_le) or tally.received for tally in self._tallies.values())
+
+    def take(self, *, with_slow: bool) -> list[Count]:
+        """What has ended since the last exchange, once; and all that is gathered besides, where that is asked for."""
+        self._gather_quick()
+        counts = [Count(*key, n) for key, n in self._quick.items()]
+        self._quick.clear()
+        if with_slow:
+            self._gather_slow()
+            counts += [Count(*key, n) for key, n in self._slow.items()]
+            self._slow.clear()
         return counts
 
-    def put_back(self, counts: list[Count]) -> None:
+    def put_back(self, counts: Iterable[Count]) -> None:
         """What an exchange that failed did not take along."""
         for count in counts:
-            key = (count.minute, count.task, count.name)
-            self._counts[key] = self._counts.get(key, 0) + count.n
+            is_slow = count.minute == _TOTAL or count.name.startswith((RUN_LE, WAIT_LE))
+            _add(self._slow if is_slow else self._quick, (count.minute, count.task, count.name), count.n)
+
+    def _new(self, task: str) -> _Tally:
+        self._tallies[task] = tally = _Tally()
+        return tally
+
+    def _turn(self, now: float) -> None:
+        """Another minute has begun; what was counted belongs to the one before."""
+        self._gather_quick()
+        self._gather_slow()
+        self._minute = int(now // _MINUTE_S)
+        self._minute_ends_at = (self._minute + 1) * _MINUTE_S
+
+    def _gather_quick(self) -> None:
+        minute, quick, slow, taken = self._minute, self._quick, self._slow, self.taken
+        for task, tally in self._tallies.items():
+            names = tally.names
+            if tally.completed:
+                names["completed"] = tally.completed
+                tally.completed = 0
+            if not names and not tally.run_s:
+                continue
+            for name, n in names.items():
+                taken[name] = taken.get(name, 0) + n
+            if run_us := round(tally.run_s * 1e6):
+                names["run_us"] = run_us
+            for name, n in names.items():
+                _add(quick, (minute, task, name), n)
+                _add(slow, (_TOTAL, task, name), n)
+            tally.run_s = 0.0
+            tally.names = {}
+
+    def _gather_slow(self) -> None:
+        minute, slow = self._minute, self._slow
+        for task, tally in self._tallies.items():
+            if not (tally.received or any(tally.run_le)):
+                continue
+            sums = (("received", tally.received), ("healed", tally.healed), ("wait_us", round(tally.wait_s * 1e6)))
+            for name, n in sums:
+                if n:
+                    _add(slow, (_TOTAL, task, name), n)
+            for prefix, buckets in ((RUN_LE, tally.run_le), (WAIT_LE, tally.wait_le)):
+                for place, n in enumerate(buckets):
+                    if n:
+                        _add(slow, (_TOTAL, task, f"{prefix}{place}"), n)
+                        _add(slow, (minute, FLEET, f"{prefix}{place}"), n)
+        self._tallies.clear()
+
+
+def _add(sums: dict[_Key, int], key: _Key, n: int) -> None:
+    sums[key] = sums.get(key, 0) + n
+
+
+# ---------------------------------------------------------------- reading
+
+
+def buckets_of(counts: Iterable[Count], prefix: str) -> list[int]:
+    """The sums of a histogram's buckets, `RUN_LE` or `WAIT_LE`, over these counts."""
+    buckets = [0] * _BUCKETS
+    for count in counts:
+        if count.name.startswith(prefix):
+            place = count.name[len(prefix) :]
+            if place.isdecimal() and int(place) < _BUCKETS:  # another version of this may have counted there, too
+                buckets[int(place)] += count.n
+    return buckets
+
+
+def percentile(buckets: Sequence[int], share: float) -> float | None:
+    """The length in seconds that this share of a histogram stays below, by a straight line through its bucket.
+
+    None without any; the last bound where it falls beyond that.
+    """
+    wanted = share * sum(buckets)
+    if wanted <= 0.0:
+        return None
+    below = 0
+    for place, bound_s in enumerate(BOUNDS_S):
+        if below + buckets[place] >= wanted:
+            low_s = BOUNDS_S[place - 1] if place else 0.0
+            return low_s + (bound_s - low_s) * (wanted - below) / buckets[place]
+        below += buckets[place]
+    return BOUNDS_S[-1]

@@ -67,7 +67,7 @@ class Inbox:
         self.replays = Replays(store)
 
     async def groups(self, **filters: Unpack[Filters]) -> list[Group]:
-        """The letters by cause, the largest group first."""
+        """The letters by cause, the largest group first; with a text, those among the newest 2,000 letters at least."""
         return await self._store.groups(await self.query(**filters))
 
     async def list(self, *, limit: int = 50, cursor: str = "", **filters: Unpack[Filters]) -> Page:

@@ -24,9 +24,12 @@ from holdfast.policy.judge import Bury, judge
 from holdfast.ports import Delivery, Note, Settlement, Store, Transaction
 from holdfast.runtime import wire
 from holdfast.runtime.context import JobContext
+from holdfast.runtime.current import RUNNING
 from holdfast.runtime.desk import check_transactions
+from holdfast.runtime.logs import LOG_FORMAT, set_up_logs
 from holdfast.runtime.run import encoded, storable
 from holdfast.runtime.spec import TaskSpec
+from holdfast.runtime.tracing import take_up
 from holdfast.types import Change, Discard, Snooze
 
 _PR_SET_PDEATHSIG = 1
@@ -127,6 +130,8 @@ class Child:
             if spec.takes_context:
                 args = (JobContext(delivery, desk), *args)
             context = copy_context()  # what one job sets, the next does not see
+            context.run(RUNNING.set, (delivery, start.worker))
+            context.run(take_up, start.trace)
             value = context.run(spec.fn, *args, **kwargs)
             if spec.is_async:
                 value = runner.run(value, context=context)
@@ -204,6 +209,8 @@ def main() -> None:
     sys.path[:] = [*paths, *(path for path in sys.path if path not in paths)]  # what the worker can import, so can we
     if not target:
         raise ConfigError("isolated jobs need an app that can be imported")
+    if os.environ.get(LOG_FORMAT):  # only a worker of the command line says so; elsewhere logging is the program's own
+        set_up_logs()
     Child(fd).serve(target)
 
 

@@ -23,24 +23,36 @@ class Isolates:
     """Runs one job at a time in each of up to `size` processes. A process that survives its job is used again."""
 
     def __init__(
-        self, size: int, target: str, note: Callable[[Note], Awaitable[bool]], clock: Clock, transaction_limit_s: float
+        self,
+        size: int,
+        target: str,
+        note: Callable[[Note], Awaitable[bool]],
+        clock: Clock,
+        transaction_limit_s: float,
+        worker: str = "",
     ) -> None:
         self.size = size
         self._target = target
         self._note = note
         self._clock = clock
         self._limit_s = transaction_limit_s
+        self._worker = worker
         self._places = asyncio.Semaphore(size)
         self._idle: list[_Child] = []
         self._busy: set[_Child] = set()
 
     async def run(
-        self, delivery: Delivery, timeout_s: float | None, on_start: Callable[[], None], module: str = ""
+        self,
+        delivery: Delivery,
+        timeout_s: float | None,
+        on_start: Callable[[], None],
+        module: str = "",
+        trace: str | None = None,
     ) -> wire.Ended:
         """Run one attempt to its end. WorkerDied when the process died of it, TimeLimitExceeded when it was killed."""
         async with self._places:
             on_start()  # it waits no longer: a slow start of the process is no reason to give it back
-            start = wire.Start(delivery, module, self._limit_s)
+            start = wire.Start(delivery, module, self._limit_s, self._worker, trace)
             while True:
                 child = await self._child()
                 on_start()

@@ -1,4 +1,7 @@
-"""One worker process: `python -m holdfast.runtime.process TARGET SETTINGS`, as the supervisor starts it."""
+"""One worker process: `python -m holdfast.runtime.process TARGET SETTINGS`, as the supervisor starts it.
+
+With `--reports-to=FD` it writes down there how it is doing, every second that its event loop turns.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,18 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 
+from holdfast.clock import SystemClock
 from holdfast.errors import StoreAway
 from holdfast.runtime.isolated import load
+from holdfast.runtime.logs import FORMATS, LOG_FORMAT, set_up_logs
 from holdfast.runtime.place import place_of
+from holdfast.runtime.reports import reports_to, tell
 from holdfast.runtime.worker import Exit, Worker, WorkerSettings
 
 _logger = logging.getLogger("holdfast.process")
@@ -24,32 +31,43 @@ CANNOT_START = 2
 """The exit code of a process that could not load the app or open its store: starting it again would not help."""
 
 _PR_SET_PDEATHSIG = 1
-_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-def main() -> None:
-    """Load the app, work until told to stop, and exit with how it ended."""
+class Companion(Protocol):
+    """What runs in the same process beside the worker, for as long as it does."""
+
+    async def run(self) -> None:
+        """Until it is stopped."""
+
+    def stop(self) -> None:
+        """End soon."""
+
+
+def main(beside: Callable[[Any], Companion | None] | None = None) -> None:
+    """Load the app, work until told to stop, and exit with how it ended. beside: makes a companion for the app."""
     target, settings = sys.argv[1], msgspec.json.decode(sys.argv[2], type=WorkerSettings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _leave(Exit.DRAINED))  # nothing has begun yet
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    logging.basicConfig(level=os.environ.get("HOLDFAST_LOG", "INFO").upper(), format=_FORMAT)
     try:
+        set_up_logs()
+        os.environ.setdefault(LOG_FORMAT, FORMATS[0])  # so that isolated processes log as this one does
         app: Any = load(target)
         worker: Worker = app.worker(settings, is_replaceable=True, target=target)
+        companion = None if beside is None else beside(app)
         with suppress(StoreAway):  # the worker waits for it, and says so
             app.store.capabilities  # noqa: B018 - asking opens it
     except Exception as error:  # loading runs the user's own code
         _leave(CANNOT_START, f"{type(error).__name__}: {error}{place_of(error)}")
     _logger.info("worker process %d is running %s", os.getpid(), target)
-    code = asyncio.run(_work(worker))
+    code = asyncio.run(_work(worker, companion))
     if code == Exit.DRAINED:
         app.close()  # the last one out moves SQLite's log into the file; a hanging thread would still need the store
     _leave(code)
 
 
-async def _work(worker: Worker) -> int:
+async def _work(worker: Worker, companion: Companion | None) -> int:
     loop = asyncio.get_running_loop()
     heard: list[int] = []
 
@@ -61,7 +79,17 @@ async def _work(worker: Worker) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
+    beside = None if companion is None else loop.create_task(companion.run())
+    fd = reports_to(sys.argv[3:])
+    telling = None if fd is None else loop.create_task(tell(worker, fd, SystemClock()))
     code = int(await worker.run())
+    if telling is not None:
+        telling.cancel()
+    if companion is not None and beside is not None:
+        companion.stop()
+        (ended,) = await asyncio.gather(beside, return_exceptions=True)
+        if isinstance(ended, Exception):
+            _logger.error("what ran beside the worker has failed", exc_info=ended)
     if code != Exit.DRAINED:
         _leave(code)  # asyncio would wait for what does not end, such as a job's own thread, beyond its lease
     return code

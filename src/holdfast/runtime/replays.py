@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, Literal, overload
 
 import msgspec
@@ -22,6 +22,7 @@ _RUNNING: Final = ReplayState.RUNNING
 _OVER: Final = frozenset({ReplayState.STOPPED, ReplayState.DONE})
 _KEPT: Final = 50  # replays that have ended and are still shown
 _SAMPLE: Final = 5
+_PAGE: Final = 500
 _LONGEST_ID: Final = 64
 _MOST_CANARIES: Final = 1000  # they are all in the replay's value
 
@@ -95,10 +96,9 @@ class Replays:
         latest = math.nextafter(now, math.inf)
         until = latest if query.until is None else min(query.until, latest)
         query = replace(query, states=(JobState.DEAD_LETTER,), until=until, cursor="")
-        total = sum(group.count for group in await self._store.groups(query))
+        total = await _count(self._store, query)
         if dry_run:
-            page = await self._store.find(replace(query, limit=_SAMPLE))
-            return Preview(total, tuple(_edited(record, patch) for record in page.items))
+            return Preview(total, tuple([_edited(one, patch) for one in await _newest(self._store, query, _SAMPLE)]))
         replay = Replay(
             id=number,
             query=query,
@@ -147,6 +147,33 @@ class Replays:
             if is_written:
                 break
         return decode(value)
+
+
+async def _count(store: Store, query: Query) -> int:
+    """How many letters there are of a query; with a text the groups are those of the newest alone, so all are found."""
+    if not query.text:
+        return sum(group.count for group in await store.groups(query))
+    return sum([len(items) async for items in _pages(store, replace(query, limit=_PAGE))])
+
+
+async def _newest(store: Store, query: Query, most: int) -> list[JobRecord]:
+    """The newest letters of a query, up to so many."""
+    found: list[JobRecord] = []
+    async for items in _pages(store, replace(query, limit=most)):
+        found += items
+        if len(found) >= most:
+            break
+    return found[:most]
+
+
+async def _pages(store: Store, query: Query) -> AsyncIterator[Sequence[JobRecord]]:
+    """The pages of a query; one may be short, or empty, and others follow."""
+    while True:
+        page = await store.find(query)
+        yield page.items
+        if not page.cursor:
+            return
+        query = replace(query, cursor=page.cursor)
 
 
 async def _read_all(store: Store) -> tuple[dict[str, Value], float]:

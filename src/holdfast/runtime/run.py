@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import Invalid
 from holdfast.policy.judge import COMPLETE, Bury, Complete, Drop, Park, Release, RetryAt, Verdict
@@ -12,6 +12,9 @@ from holdfast.runtime.payload import encode_result
 from holdfast.runtime.shared.guards import Go
 from holdfast.runtime.spec import TaskSpec
 from holdfast.types import Attempt, Change, Failure
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 _COMPLETE: Final = Change.COMPLETE
 _NULL: Final = b"null"
@@ -31,6 +34,7 @@ class Run:
         "is_begun",
         "is_entered",
         "is_settled",
+        "span",
         "spec",
         "stop",
         "task",
@@ -51,6 +55,7 @@ class Run:
         """Settled already by itself, as `job.transaction()` does, or not ours to settle any more."""
         self.is_entered = False
         """Whether its task has taken its first step: one cancelled before that ends without a word."""
+        self.span: Span | None = None
         self.value: Any = None
         self.error: BaseException | None = None
         self.failure: Failure | None = None

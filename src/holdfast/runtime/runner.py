@@ -34,6 +34,7 @@ from holdfast.ports import Clock, Delivery, Exchange, Exchanged, Note, Settlemen
 from holdfast.runtime import wire
 from holdfast.runtime.context import JobContext
 from holdfast.runtime.counts import Counts
+from holdfast.runtime.current import RUNNING
 from holdfast.runtime.deadlines import Deadlines
 from holdfast.runtime.desk import LoopDesk
 from holdfast.runtime.guards.functions import refuse_coroutine
@@ -43,6 +44,7 @@ from holdfast.runtime.run import Run, encoded, settlement_of
 from holdfast.runtime.shared.guards import Go, Hold, Request, SharedGuards
 from holdfast.runtime.spec import TaskSpec, limit_gates
 from holdfast.runtime.threads import Threads
+from holdfast.runtime.tracing import Tracer, trace_id_of
 from holdfast.types import Attempt, Change, Discard, Failure, FailureType, GiveUp, Rng, Snooze
 
 _logger = logging.getLogger("holdfast.worker")
@@ -107,6 +109,7 @@ class Runner:
         self.runs: dict[str, Run] = {}
         """Everything held, begun or not, by job id."""
         self.counts = Counts()
+        self.tracer: Tracer | None = None
         self.must_be_replaced = False
         """A thread hangs in a job beyond its time limit: drain, and end this process."""
         self._waiting: deque[Run] = deque()
@@ -116,7 +119,7 @@ class Runner:
         self._failing: dict[str | None, int] = {}
         self._failing_lock = threading.Lock()
         self._isolated_held = 0
-        self._isolates = Isolates(room.isolates, target, self._note, clock, lease_s / 4)
+        self._isolates = Isolates(room.isolates, target, self._note, clock, lease_s / 4, worker)
         self._can_isolate = bool(target)
         self._deadlines: Deadlines[Run] = Deadlines(clock, self._overdue, self._is_over)
         self._offset_s = 0.0
@@ -279,7 +282,7 @@ class Runner:
             spec = run.spec
             if self._is_isolated(run):
                 self._isolated_held += 1
-                run.task = self._loop.create_task(self._run_isolated(run))
+                run.task = self._loop.create_task(self._run_isolated(run), context=self._outside.copy())
             elif spec.is_async:
                 if self._running_async < self.room.concurrency:
                     self._begin_async(run)
@@ -311,6 +314,10 @@ class Runner:
             self._hold_back(run)
             return
         self._mark_begun(run)
+        RUNNING.set((delivery, self._worker))  # in a context of its own, which ends with it
+        if self.tracer is not None:
+            run.span = self.tracer.begin(delivery, self._worker)
+            self.tracer.enter(run.span)
         try:
             args, kwargs = spec.arguments.decode(delivery.payload)
             if spec.takes_context:
@@ -371,6 +378,11 @@ class Runner:
         if run.stop or not self._guards.is_good(run.go) or self._failing.get(spec.breaker, 0) >= spec.fatal_failures:
             return
         self._mark_begun(run)
+        RUNNING.set((delivery, self._worker))  # in the context of this thread, where the next run sets it anew
+        left = None
+        if self.tracer is not None:
+            run.span = self.tracer.begin(delivery, self._worker)
+            left = self.tracer.enter(run.span)
         try:
             args, kwargs = spec.arguments.decode(delivery.payload)
             if spec.takes_context:
@@ -385,6 +397,8 @@ class Runner:
                 # The loop may hear of it only after a while; until then the other threads go by this.
                 with self._failing_lock:
                     self._failing[spec.breaker] = self._failing.get(spec.breaker, 0) + 1
+        if self.tracer is not None:
+            self.tracer.leave(left)
 
     def _collect(self, runs: list[Run]) -> None:
         again = []
@@ -414,8 +428,13 @@ class Runner:
         error: BaseException | None = None
         try:
             module = "" if spec.fn.__module__ == "__main__" else spec.fn.__module__
+            RUNNING.set((delivery, self._worker))
+            trace = delivery.trace
+            if self.tracer is not None:
+                run.span = self.tracer.begin(delivery, self._worker)
+                trace = self.tracer.trace_of(run.span) or trace
             ended = await self._isolates.run(
-                delivery, spec.timeout_s, lambda: self._mark_begun(run, has_limit=False), module
+                delivery, spec.timeout_s, lambda: self._mark_begun(run, has_limit=False), module, trace
             )
         except BaseException as caught:
             error = self._as_failure(run, caught)
@@ -467,6 +486,7 @@ class Runner:
                 run.spec.name,
                 run.delivery.id,
                 run.spec.timeout_s,
+                extra=self._about(run.delivery),
             )
             blame = str(TimeLimitExceeded(run.spec.timeout_s or 0.0))
             note = Note(id=run.delivery.id, token=run.delivery.token, blame=blame)
@@ -515,7 +535,12 @@ class Runner:
             self._forget(run)
             self._report(run, IGNORED)
             self._on_settled()
-            _logger.warning("%s job %s was lost to another worker, or cancelled", run.spec.name, run.delivery.id)
+            _logger.warning(
+                "%s job %s was lost to another worker, or cancelled",
+                run.spec.name,
+                run.delivery.id,
+                extra=self._about(run.delivery),
+            )
             return
         failure = run.failure or run.spec.classify(error, run.spec.context)
         run_s = self._clock.monotonic() - run.began_s if run.is_begun else 0.0
@@ -531,10 +556,9 @@ class Runner:
             self._report(run, SUCCESS)
         delivery = run.delivery
         now = self.now()
-        self.counts.add(now, delivery.task, "completed")
-        self.counts.add_run(now, delivery.task, now - run.began_at)
+        self.counts.ended(now, delivery, run.began_at, is_completed=True)
         if reason:
-            _logger.warning("%s job %s: %s", delivery.task, delivery.id, reason)
+            _logger.warning("%s job %s: %s", delivery.task, delivery.id, reason, extra=self._about(delivery))
         if not run.is_settled:
             spec = run.spec
             self.settlements.append(
@@ -552,6 +576,8 @@ class Runner:
         self._on_settled()
 
     def _finish_failed(self, run: Run, failure: Failure, verdict: Verdict) -> None:
+        if run.span is not None and self.tracer is not None:
+            self.tracer.fail(run.span, failure, "retried" if isinstance(verdict, RetryAt) else "failed")
         self._forget(run)
         delivery, spec = run.delivery, run.spec
         if run.is_settled:
@@ -561,12 +587,15 @@ class Runner:
                 delivery.id,
                 failure.error_name,
                 in_a_line(failure.message),
+                extra=self._about(delivery),
             )
             self._report(run, IGNORED)
             self._on_settled()
             return
         outcome = FAILURE if spec.is_counted(failure) else IGNORED
         self._report(run, outcome, f"{failure.error_name}: {failure.message}")
+        if run.is_begun:
+            self.counts.ended(self.now(), delivery, run.began_at, is_completed=False)
         self._settle(delivery, spec, verdict, run.began_at if run.is_begun else None, failure=failure)
 
     def _report(self, run: Run, outcome: Any, cause: str | None = None) -> None:
@@ -603,6 +632,8 @@ class Runner:
             ends = {RetryAt: "retried", Park: "parked"}
             self.counts.add(now, delivery.task, ends.get(type(verdict), "failed"))
             self.counts.add(now, delivery.task, f"failed:{failure.type.value}")
+            if settlement.change is Change.BURY:
+                self.counts.add(now, delivery.task, "dead")
         self._on_settled()
 
     def _log_failure(self, delivery: Delivery, verdict: Verdict, failure: Failure) -> None:
@@ -618,11 +649,25 @@ class Runner:
             what,
             failure.error_name,
             in_a_line(failure.message),
-            extra={"task": delivery.task, "job": delivery.id, "attempt": delivery.attempt, "worker": self._worker},
+            extra=self._about(delivery),
         )
+
+    def _about(self, delivery: Delivery) -> dict[str, Any]:
+        """What a line of the worker's own says of the job it is about."""
+        return {
+            "task": delivery.task,
+            "job": delivery.id,
+            "attempt": delivery.attempt,
+            "worker": self._worker,
+            "tenant": delivery.tenant,
+            "trace_id": trace_id_of(delivery.trace),
+        }
 
     def _forget(self, run: Run) -> None:
         self.runs.pop(run.delivery.id, None)
+        if run.span is not None and self.tracer is not None:
+            self.tracer.end(run.span)
+            run.span = None
 
     # ---- orphans
 
@@ -646,6 +691,8 @@ class Runner:
             verdict = judge(policy, failure, delivery.retries, elapsed_s, self._rng)
             if isinstance(verdict, RetryAt):
                 verdict = RetryAt(verdict.delay_s, is_suspect=True)
+            if delivery.attempt == 1:
+                self.counts.receive(ended_at, delivery.task)
             self._settle(delivery, spec, verdict, began_at, failure=failure)
 
     def _settle_lost(self, delivery: Delivery, spec: TaskSpec | None) -> None:

@@ -8,17 +8,22 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from holdfast.ports import Clock
+from holdfast.runtime.exposition import Metric
 from holdfast.runtime.process import CANNOT_START
+from holdfast.runtime.reports import REPORTS_TO, SILENT_S, Line, metrics_of
 from holdfast.runtime.worker import Exit, WorkerSettings
 
 _logger = logging.getLogger("holdfast.supervisor")
+
+PROCESS = "holdfast.runtime.process"
+"""What a worker process runs, unless it is told otherwise."""
 
 _LOOK_S = 0.1
 _RELOAD_LOOK_S = 0.5
@@ -33,22 +38,34 @@ class Supervisor:
 
     A process that ends by itself is started again, after a pause that grows while starts keep failing. The first
     SIGTERM or SIGINT asks every process to drain; the second ends them at once. With `watch`, a change of a Python file
-    below it restarts the processes.
+    below it restarts the processes. `module` is what each process runs, with the target, the settings and `arguments`.
+    `is_probed` has them report how they are doing, for `metrics`, `why_not_live` and `why_not_ready`.
     """
 
     def __init__(
-        self, target: str, settings: WorkerSettings, count: int, clock: Clock, *, watch: Path | None = None
+        self,
+        target: str,
+        settings: WorkerSettings,
+        count: int,
+        clock: Clock,
+        *,
+        watch: Path | None = None,
+        module: str = PROCESS,
+        arguments: Sequence[str] = (),
+        is_probed: bool = False,
     ) -> None:
         self._command = [
             sys.executable,
             "-m",
-            "holdfast.runtime.process",
+            module,
             target,
             msgspec.json.encode(settings).decode(),
+            *arguments,
         ]
         self._grace_s = settings.grace_s
         self._clock = clock
-        self._places = [_Place(clock) for _ in range(count)]
+        self._places = [_Place(clock, is_probed=is_probed) for _ in range(count)]
+        self._looked_s = clock.monotonic()
         self._signals: list[int] = []
         self._wake = threading.Event()
         self._watch = watch
@@ -74,12 +91,35 @@ class Supervisor:
                     self._reload()
         return self._stop_all()
 
+    # ---- how they are doing; from any thread
+
+    def metrics(self) -> list[Metric]:
+        """What the processes have counted, and how they are."""
+        return metrics_of([place.line for place in self._places], self.restarts)
+
+    def why_not_live(self) -> str:
+        """Why all of this should be started again: a process, or this one, that is there and does nothing any more."""
+        silent_s = self._clock.monotonic() - self._looked_s
+        if silent_s > SILENT_S:
+            return f"the supervisor hangs for {silent_s:.0f} s now"
+        return "; ".join(why for place in self._places if (why := place.line.why_not_live()))
+
+    def why_not_ready(self) -> str:
+        """Why none of the processes can claim jobs."""
+        if self._signals:
+            return "it is draining"
+        reasons = [place.line.why_not_ready() for place in self._places]
+        return "" if not all(reasons) else "; ".join(dict.fromkeys(reasons))
+
+    # ---- inside
+
     def _on_signal(self, number: int, _frame: object) -> None:
         self._signals.append(number)
         self._wake.set()
 
     def _start_missing(self) -> int | None:
         """Start what is not running; the exit code when that is hopeless."""
+        self._hear()
         for place in self._places:
             code = place.look()
             if code is not None:
@@ -93,6 +133,11 @@ class Supervisor:
             if place.is_due:
                 place.start(self._command)
         return None
+
+    def _hear(self) -> None:
+        self._looked_s = self._clock.monotonic()
+        for place in self._places:
+            place.line.hear()
 
     @property
     def _has_worked(self) -> bool:
@@ -110,6 +155,7 @@ class Supervisor:
             place.send(signal.SIGTERM)
         deadline_s = self._clock.monotonic() + self._grace_s + _KILL_AFTER_S
         while any(place.is_running for place in self._places):
+            self._hear()
             is_second = len(self._signals) > 1
             if is_second or self._clock.monotonic() > deadline_s:
                 for place in self._places:
@@ -148,8 +194,9 @@ def _python_files(root: Path) -> Iterable[tuple[str, float]]:
 class _Place:
     """One of the processes, over its lives."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, is_probed: bool) -> None:
         self._clock = clock
+        self.line = Line(clock, is_open=is_probed)
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = 0.0
         self._due_s: float | None = 0.0
@@ -163,6 +210,7 @@ class _Place:
         """Whether there is a process."""
         if self._process is not None and self._process.poll() is not None:
             self.code, self._process = _code(self._process), None
+            self.line.close()
         return self._process is not None
 
     @property
@@ -184,7 +232,10 @@ class _Place:
     def start(self, command: list[str]) -> None:
         """Start a process, in a session of its own: a terminal's Ctrl-C is for the supervisor alone."""
         self.code = 0
-        self._process = subprocess.Popen(command, start_new_session=True)  # noqa: S603
+        with self.line.opened() as fd:
+            told = [] if fd is None else [f"{REPORTS_TO}{fd}"]
+            given = () if fd is None else (fd,)
+            self._process = subprocess.Popen([*command, *told], start_new_session=True, pass_fds=given)  # noqa: S603
         self._started_s = self._clock.monotonic()
         self.last_pid = self._process.pid
 
@@ -193,6 +244,7 @@ class _Place:
         if self._process is None or self._process.poll() is None:
             return None
         code, self._process = _code(self._process), None
+        self.line.close()
         now_s = self._clock.monotonic()
         if code != CANNOT_START:  # that one never began to work, however long it took to find out
             self._has_lived = self._has_lived or now_s - self._started_s >= _LIVED_S

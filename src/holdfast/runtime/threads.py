@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from holdfast.ports import Clock
@@ -48,6 +49,8 @@ class Threads(Generic[W]):
         """How long a job takes, as a moving average."""
         self.running: set[W] = set()
         self._begun_s = 0.0
+        self._outside = copy_context()
+        """Without it, what is done with the results would be done in the context of the last job of a thread."""
 
     def submit(self, work: list[W]) -> None:
         """Run these, in order; from the event loop."""
@@ -141,7 +144,7 @@ class Threads(Generic[W]):
             if not self._is_told:
                 self._is_told = True
                 try:
-                    self._loop.call_soon_threadsafe(self._collect)
+                    self._loop.call_soon_threadsafe(self._collect, context=self._outside)
                 except RuntimeError:
                     return  # the loop is gone, and with it everybody who cared
 

@@ -16,6 +16,9 @@ class Start(msgspec.Struct, tag="start"):
     """Where the task is written, in case the app's own module does not import it."""
     limit_s: float
     """How long a transaction may hold the write lock."""
+    worker: str = ""
+    trace: str | None = None
+    """The attempt's own trace context, or else the job's."""
 
 
 class Noted(msgspec.Struct, tag="noted"):

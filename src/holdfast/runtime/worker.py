@@ -32,6 +32,7 @@ from holdfast.runtime.schedules import Schedule, Schedules
 from holdfast.runtime.shared.guards import SharedGuards
 from holdfast.runtime.spec import TaskSpec
 from holdfast.runtime.threads import OwnThreads
+from holdfast.runtime.tracing import find_tracer
 from holdfast.types import BreakerChanged, BreakerMode, Change, Rng
 
 _logger = logging.getLogger("holdfast.worker")
@@ -78,7 +79,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     grace_s: float = 30.0
 
     def __post_init__(self) -> None:
-        bounds.length("lease_s", self.lease_s, above=0.0)
+        bounds.number("lease_s", self.lease_s, above=0.0, high=bounds.LONGEST_LEASE_S)
         bounds.length("sweep_s", self.sweep_s, above=0.0)
         bounds.length("grace_s", self.grace_s)
         bounds.whole("concurrency", self.room.concurrency, low=1)
@@ -92,6 +93,18 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     def beat_s(self) -> float:
         """Seconds between heartbeats."""
         return self.lease_s / 5 if self.heartbeat_s is None else self.heartbeat_s
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """How a worker is doing."""
+
+    worker: str
+    pid: int
+    why_not_ready: str
+    last_exchange_s: float | None
+    running: int
+    counts: Mapping[str, int]
+    """How its attempts ended since it began, by name."""
 
 
 class _Stopped(Exception):
@@ -150,6 +163,11 @@ class Worker:
         self._settled: dict[bytes, float] = {}
         """Tokens under which something was settled lately, and when."""
         self._was_away = False
+        self._totals_due_s = 0.0
+        self._is_leaving = False
+        self._asking_since_s: float | None = None
+        """Since when an exchange has not been answered, in however many tries."""
+        self._answered_s: float | None = None
 
     # ---- from outside
 
@@ -158,6 +176,42 @@ class Worker:
         self._is_stopping = True
         self._stopped.set()
         self._wake.set()
+
+    @property
+    def last_exchange_s(self) -> float | None:
+        """How many seconds ago the store last answered an exchange; None before the first. From any thread."""
+        return None if self._answered_s is None else self._clock.monotonic() - self._answered_s
+
+    def is_ready(self) -> bool:
+        """Whether it can claim: it has begun, is not about to end, and the store answers. From any thread."""
+        return not self.why_not_ready()
+
+    def why_not_ready(self) -> str:
+        """Why it cannot claim, in words; empty when it can. From any thread."""
+        if self._is_lost:
+            return "it has lost its lease"
+        if self._is_stopping or self._is_leaving:
+            return "it is draining"
+        if self._started_at == 0.0:
+            return "it has not begun"
+        if self.runner.must_be_replaced:
+            return "a job hangs: it drains and is replaced"
+        asked_s = self._asking_since_s
+        if asked_s is not None and self._clock.monotonic() - asked_s > self._settings.lease_s / 2:
+            return "the store does not answer"
+        return ""
+
+    def report(self) -> Report:
+        """How it is doing, for whoever asks its process. From the worker's own loop."""
+        has_begun = self._started_at > 0.0
+        return Report(
+            worker=self.id,
+            pid=os.getpid(),
+            why_not_ready=self.why_not_ready(),
+            last_exchange_s=self.last_exchange_s,
+            running=len(self.runner.runs) if has_begun else 0,
+            counts=self.runner.counts.totals if has_begun else {},
+        )
 
     async def run(self) -> Exit:
         """Work until stopped."""
@@ -237,9 +291,11 @@ class Worker:
         )
         self._take_over(first)
         self._started_at = first.now
+        self._totals_due_s = self._clock.monotonic() + self._settings.beat_s
         try:
             await self._insist(self._heart.start, is_patient)
             await self._hooks.start()
+            self.runner.tracer = find_tracer()  # a hook may have set it up
         except BaseException:
             self._heart.stop()
             await self.runner.close()
@@ -284,14 +340,24 @@ class Worker:
 
     async def _leave(self) -> bool:
         """Say what is left to say and take leave; False while a thread still runs a job: then the heart beats on."""
+        self._is_leaving = True
         is_last = not self.runner.runs or self._is_lost
         if is_last:
             self._heart.stop()
         if not self._is_lost:
-            await self._flush(self._clock.monotonic())
+            if await self._flush(self._clock.monotonic()) and self.runner.counts.has_slow:
+                await self._send_totals()
             if is_last:
                 await self._take_leave()
         return is_last
+
+    async def _send_totals(self) -> None:
+        """The last of what was counted; nobody waits for it while the store is away."""
+        try:
+            async with self._clock.timeout(_LAST_WORD_S):
+                await self._exchange(0)
+        except (HoldfastError, TimeoutError) as error:
+            _logger.warning("the counts of the last seconds are lost: %s", error or "no answer in time")
 
     async def _take_leave(self) -> None:
         try:
@@ -316,7 +382,7 @@ class Worker:
             queues=self._settings.queues or (),
             running=len(self.runner.runs),
             started_at=self._started_at,
-            counts=dict(self.runner.counts.totals),
+            counts=dict(self.runner.counts.taken),
         )
 
     # ---- the heart's thread
@@ -388,7 +454,7 @@ class Worker:
         """One exchange, if there is anything to say or to ask; whether it is worth another at once."""
         self._wake.clear()
         wanted = self._wanted()
-        is_worthwhile = wanted > 0 or self._has_news()
+        is_worthwhile = wanted > 0 or self._has_news() or self._has_totals_due()
         if not is_worthwhile:
             return False
         try:
@@ -422,6 +488,10 @@ class Worker:
     def _has_news(self) -> bool:
         return bool(self.runner.settlements) or self.guards.is_urgent
 
+    def _has_totals_due(self) -> bool:
+        """Totals go with one exchange for each heartbeat; a worker without a reason for an exchange makes one of it."""
+        return self._clock.monotonic() >= self._totals_due_s and self.runner.counts.has_slow
+
     def _wanted(self) -> int:
         """How many more jobs can be begun soon: the free places, and what a moment's work will free."""
         held = len(self.runner.runs)
@@ -434,7 +504,8 @@ class Worker:
     async def _exchange(self, wanted: int) -> Exchanged:
         runner, guards = self.runner, self.guards
         settlements, runner.settlements = runner.settlements, []
-        counts = runner.counts.take()
+        is_with_totals = self._is_leaving or self._clock.monotonic() >= self._totals_due_s
+        counts = runner.counts.take(with_slow=is_with_totals)
         now = runner.now()
         changes = guards.changes(now)
         claim = self._unanswered  # its answer was lost: the same token brings what it brought
@@ -448,6 +519,8 @@ class Worker:
                 caps=caps,
                 is_alone=self._runs_alone,
             )
+        if self._asking_since_s is None:
+            self._asking_since_s = self._clock.monotonic()
         try:
             reply = await self._store.exchange(
                 Exchange(settlements=settlements, changes=changes, counts=counts, claim=claim, seen=guards.seen)
@@ -461,6 +534,9 @@ class Worker:
             self._unanswered = claim
             raise
         self._unanswered = None
+        self._asking_since_s, self._answered_s = None, self._clock.monotonic()
+        if is_with_totals:
+            self._totals_due_s = self._answered_s + self._settings.beat_s
         self._outage.works(_PART)
         self._odd_failures = 0
         self._take_over(reply)
@@ -602,6 +678,7 @@ class Worker:
     async def _drain(self) -> Exit:
         """Finish what is running within the grace time; give back what has not begun at once."""
         runner = self.runner
+        self._is_leaving = True
         if self._is_lost:
             await self._send_late()
             return Exit.REPLACE

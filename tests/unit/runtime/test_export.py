@@ -59,7 +59,7 @@ def line(**fields: Any) -> str:
 
 
 async def bury_all(store: MemoryStore) -> None:
-    await store.heartbeat(WorkerRecord(id="w", lease_s=1e9))
+    await store.heartbeat(WorkerRecord(id="w", lease_s=86_400.0))
     claim = Claim(worker="w", token=new_token(), limit=10_000)
     deliveries = (await store.exchange(Exchange(claim=claim))).deliveries
     attempt = Attempt(number=1, started_at=1.0, ended_at=2.0, traceback="Traceback …", outcome=Change.BURY)

@@ -44,7 +44,7 @@ class Bench:
         return letter
 
     async def settle(self, change: Change, fingerprint: str, failure_type: FailureType | None) -> None:
-        await self.store.heartbeat(WorkerRecord(id="w", lease_s=1e9))
+        await self.store.heartbeat(WorkerRecord(id="w", lease_s=86_400.0))
         claim = Claim(worker="w", token=new_token(), limit=1)
         (delivery,) = (await self.store.exchange(Exchange(claim=claim))).deliveries
         now = self.clock.now()

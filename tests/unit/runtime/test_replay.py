@@ -28,7 +28,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
 from holdfast.types import Attempt, Change, FailureType, JobState, NewJob
 
-WORKER = WorkerRecord(id="w", lease_s=1e9)
+WORKER = WorkerRecord(id="w", lease_s=86_400.0)
 ALL = Query()
 
 

@@ -281,7 +281,7 @@ async def waited_in_vain(app: App, times: int) -> list[Change]:
         app.store.clock_offset_s += 200.0  # type: ignore[attr-defined]
         await app.store.heartbeat(WorkerRecord(id=WORKER, lease_s=30.0))
     await harness.close()
-    await app.store.heartbeat(WorkerRecord(id=WORKER, lease_s=1e6))
+    await app.store.heartbeat(WorkerRecord(id=WORKER, lease_s=86_400.0))
     return changes
 
 
@@ -399,7 +399,7 @@ async def test_a_thread_beyond_its_time_limit_is_given_up_where_the_process_stay
     go.set()
     await until(lambda: harness.runner._sync_held == 0)
     assert harness.runner.settlements == [one]
-    assert harness.runner.counts.totals == {"failed": 1, f"failed:{one.attempt.failure_type}": 1}
+    assert harness.runner.counts.totals == {"failed": 1, f"failed:{one.attempt.failure_type}": 1, "dead": 1}
     await harness.close()
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 
 from holdfast.clock import SystemClock
 from holdfast.runtime.threads import Threads
 from holdfast.testing import ManualClock
+
+NUMBER: ContextVar[int] = ContextVar("number", default=0)
 
 
 class Pool:
@@ -38,6 +41,21 @@ async def test_everything_submitted_is_run_once_and_handed_back_in_batches() -> 
     await until(lambda: len(pool.done) == 1000)
     assert sorted(ran) == sorted(pool.done) == list(range(1000))
     assert pool.batches < 1000
+    pool.threads.close()
+
+
+async def test_what_is_done_is_handed_back_outside_of_the_context_it_ran_in() -> None:
+    seen: list[int] = []
+
+    class Looking(Pool):
+        def _on_done(self, done: list[int]) -> None:
+            seen.append(NUMBER.get())
+            super()._on_done(done)
+
+    pool = Looking(1, NUMBER.set)  # type: ignore[arg-type]
+    pool.threads.submit([1, 2])
+    await until(lambda: len(pool.done) == 2)
+    assert set(seen) == {0}
     pool.threads.close()
 
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.app import App, Job
 from holdfast.clock import SystemClock, new_token
-from holdfast.errors import StoreError, Transient, Unwritable
+from holdfast.errors import StoreAway, StoreError, Transient, Unwritable
 from holdfast.policy.retry import RetryPolicy
-from holdfast.ports import Beat, Claim, Exchange, Exchanged, WorkerRecord
+from holdfast.ports import Beat, Claim, Exchange, Exchanged, Stats, WorkerRecord
 from holdfast.runtime.guards.breaker import CircuitBreaker
 from holdfast.runtime.guards.budget import RetryBudget
 from holdfast.runtime.runner import Room
@@ -394,6 +395,132 @@ async def test_an_empty_retry_budget_parks_retries_and_no_first_attempts(app: Ap
     assert [len(record.attempts) for record in records] == [2] * 6
     counts = {count.name: count.n for count in (await app.store.stats(0)).counts}
     assert counts["parked"] >= 1
+
+
+# ---------------------------------------------------------------- ready or not
+
+
+async def test_a_worker_is_ready_while_its_store_answers_and_until_it_drains(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = asyncio.Event()
+
+    @app.task(name="long", breaker=None)
+    async def long() -> None:
+        await blocked.wait()
+
+    async def away(_: Exchange) -> Exchanged:
+        raise StoreAway("nobody answers")
+
+    worker = app.worker(replace(QUICK, lease_s=0.4))
+    assert (worker.is_ready(), worker.why_not_ready(), worker.last_exchange_s) == (False, "it has not begun", None)
+    assert worker.report().running == 0
+    running = asyncio.create_task(worker.run())
+    await until(worker.is_ready)
+    await long.aenqueue()
+    await until(lambda: worker.report().running == 1)
+    assert worker.last_exchange_s is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(app.store, "exchange", away)
+        await until(lambda: worker.why_not_ready() == "the store does not answer")
+        assert worker.last_exchange_s > 0.2
+    await until(worker.is_ready)
+    worker.stop()
+    assert worker.why_not_ready() == "it is draining"
+    blocked.set()
+    await running
+    assert worker.report().counts == {"completed": 1}
+
+
+async def test_a_worker_without_a_place_for_more_is_ready_however_long_it_asks_for_nothing(app: App) -> None:
+    blocked = asyncio.Event()
+
+    @app.task(name="long", breaker=None)
+    async def long() -> None:
+        await blocked.wait()
+
+    await long.aenqueue()
+    settings = replace(QUICK, lease_s=0.2, room=Room(concurrency=1, threads=1))
+    async with working(app, settings) as running:
+        worker: Worker = running.worker  # type: ignore[attr-defined]
+        await until(lambda: (worker.last_exchange_s or 0.0) > 0.2)
+        assert worker.is_ready()
+        blocked.set()
+
+
+# ---------------------------------------------------------------- totals
+
+
+def totals_of(stats: Stats) -> dict[tuple[str, str], int]:
+    return {(one.task, one.name): one.n for one in stats.totals}
+
+
+async def test_totals_say_what_became_of_every_attempt_since_the_store_was_made(app: App) -> None:
+    @app.task(name="flaky", retry=RetryPolicy(max_retries=1), breaker=None)
+    async def flaky(n: int) -> None:
+        seen.append(n)
+        if n == 0 or seen.count(n) < 2:
+            raise Transient("busy")
+
+    seen: list[int] = []
+    await app.aenqueue_many([flaky.bind(n) for n in range(3)])
+    await app.arun_until_idle()
+    totals = totals_of(await app.store.stats())
+    expected = {"received": 3, "retried": 3, "completed": 2, "healed": 2, "failed": 1, "dead": 1, "failed:transient": 4}
+    assert {name: totals["flaky", name] for name in expected} == expected
+    assert sum(n for (_, name), n in totals.items() if name.startswith("run_le:")) == 6
+    assert sum(n for (_, name), n in totals.items() if name.startswith("wait_le:")) == 6
+
+
+async def test_a_worker_with_nothing_to_settle_or_claim_sends_its_totals_after_a_heartbeat(app: App) -> None:
+    blocked = asyncio.Event()
+
+    @app.task(name="quick", breaker=None)
+    async def quick() -> None: ...
+
+    @app.task(name="long", breaker=None)
+    async def long() -> None:
+        await blocked.wait()
+
+    await app.aenqueue_many([quick.bind(), long.bind()])
+    settings = replace(QUICK, heartbeat_s=0.1, room=Room(concurrency=1, threads=1))
+    async with working(app, settings):
+        async with asyncio.timeout(5):
+            while ("quick", "completed") not in totals_of(await app.store.stats()):
+                await SystemClock().asleep(0.001)
+        states = {tally.task: tally.state for tally in (await app.store.stats()).tallies}
+        assert states == {"quick": JobState.COMPLETED, "long": JobState.RUNNING}
+        blocked.set()
+
+
+async def test_a_worker_that_is_stopped_leaves_its_totals_behind(app: App) -> None:
+    @app.task(name="quick", breaker=None)
+    async def quick() -> None: ...
+
+    job = await quick.aenqueue()
+    async with working(app, replace(QUICK, heartbeat_s=10.0)):
+        await until_state(app, job, JobState.COMPLETED)
+        assert list((await app.store.stats()).totals) == []
+    assert totals_of(await app.store.stats())["quick", "completed"] == 1
+
+
+async def test_a_stop_does_not_wait_for_a_store_that_is_away_because_of_totals(
+    app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task(name="quick", breaker=None)
+    async def quick() -> None: ...
+
+    async def away(_: Exchange) -> Exchanged:
+        raise StoreAway("nobody answers")
+
+    job = await quick.aenqueue()
+    async with working(app, replace(QUICK, heartbeat_s=10.0, grace_s=60.0)) as running:
+        await until_state(app, job, JobState.COMPLETED)
+        monkeypatch.setattr(app.store, "exchange", away)
+        stop(running)
+        async with asyncio.timeout(5):
+            assert await running is Exit.DRAINED
+    assert "the counts of the last seconds are lost: nobody answers" in caplog.text
 
 
 # ---------------------------------------------------------------- the end

@@ -48,7 +48,7 @@ class ValueTable:
 
 
 class CountTable:
-    """Sums by minute, task and name."""
+    """Sums by minute, task and name; under minute 0 the totals."""
 
     def __init__(self) -> None:
         self._sums: Counter[tuple[int, str, str]] = Counter()
@@ -60,10 +60,14 @@ class CountTable:
 
     def since(self, minute: int) -> list[Count]:
         """Those of this minute and later ones, oldest first."""
-        return [Count(*key, n) for key, n in sorted(self._sums.items()) if key[0] >= minute]
+        return [Count(*key, n) for key, n in sorted(self._sums.items()) if key[0] >= max(1, minute)]
+
+    def totals(self) -> list[Count]:
+        """Those since the store was made."""
+        return [Count(*key, n) for key, n in sorted(self._sums.items()) if key[0] == 0]
 
     def prune(self, now: float) -> None:
-        """Forget what is older than eight days."""
+        """Forget what is older than eight days; totals stay."""
         oldest = int(now // 60) - _COUNTS_KEPT_MINUTES
-        for key in [key for key in self._sums if key[0] < oldest]:
+        for key in [key for key in self._sums if 0 < key[0] < oldest]:
             del self._sums[key]

@@ -26,6 +26,7 @@ def read_stats(db: Db, since_minute: int | None) -> Stats:
             tallies = db.run(_SQL["tallies"])
             workers = db.run(_SQL["workers"])
             counts = None if since_minute is None else db.run(_SQL["counts"], since=since_minute)
+            totals = db.run(_SQL["totals"])
             ready = db.run(_SQL["oldest_ready"], limit=_STEPS)
             due = db.run(_SQL["oldest_due"], limit=_STEPS)
     oldest: dict[str, float] = {}
@@ -36,9 +37,8 @@ def read_stats(db: Db, since_minute: int | None) -> Stats:
         now=now.fetchall()[0][0],
         tallies=[Tally(plain(queue), plain(task), JobState(state), n) for queue, task, state, n in tallies.fetchall()],
         workers=[structs.replace(_decode_worker(record), seen_at=seen_at) for record, seen_at in workers.fetchall()],
-        counts=[]
-        if counts is None
-        else [Count(minute, plain(task), plain(name), n) for minute, task, name, n in counts],
+        counts=[] if counts is None else [_count(*row) for row in counts.fetchall()],
+        totals=[_count(*row) for row in totals.fetchall()],
         oldest_ready_at=oldest,
     )
 

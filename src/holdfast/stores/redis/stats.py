@@ -23,7 +23,7 @@ def stats_call(since_minute: int | None) -> Call[Stats]:
 
 
 def _read(reply: list[Any]) -> Stats:
-    now, tallies, lanes, workers, counts, ages = reply
+    now, tallies, lanes, workers, counts, ages, totals = reply
     names = {int(number): _decode_lane(name)[:2] for number, name in _pairs(lanes)}
     oldest: dict[str, float] = {}
     for lane, due_at in _pairs(ages):
@@ -35,6 +35,7 @@ def _read(reply: list[Any]) -> Stats:
         tallies=_tallies(tallies, names),
         workers=sorted(records, key=lambda worker: (worker.started_at, worker.id)),
         counts=_counts(counts),
+        totals=_counts([0, totals]),
         oldest_ready_at=oldest,
     )
 

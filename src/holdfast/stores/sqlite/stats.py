@@ -26,7 +26,15 @@ def read_stats(db: apsw.Connection, since_minute: int | None, now: float) -> Sta
     counts = []
     if since_minute is not None:
         counts = [Count(*row) for row in read_rows(db, _SQL["counts"], (since_minute,))]
-    return Stats(now=now, tallies=tallies, workers=workers, counts=counts, oldest_ready_at=_oldest(db, now))
+    totals = [Count(*row) for row in read_rows(db, _SQL["totals"])]
+    return Stats(
+        now=now,
+        tallies=tallies,
+        workers=workers,
+        counts=counts,
+        totals=totals,
+        oldest_ready_at=_oldest(db, now),
+    )
 
 
 def _oldest(db: apsw.Connection, now: float) -> dict[str, float]:

@@ -1,0 +1,148 @@
+"""Alert rules and a look into the store: what is read for each, and how their states are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.policy.alerts import Alert, AlertState, Notice, value_of
+from holdfast.policy.redact import redacted_text
+from holdfast.policy.rules import (
+    BreakerOpen,
+    DeadLetterGrowth,
+    DeadLetters,
+    ErrorRate,
+    HealthScore,
+    Lag,
+    NoWorker,
+    Reading,
+    Rule,
+    minutes_of,
+    words_of,
+)
+from holdfast.ports import Value, ValueChange
+from holdfast.runtime.health import LATELY_MIN, Look
+from holdfast.types import BreakerMode
+
+ALERT: Final = "alert:"
+"""The values of alerts are kept under this and their names."""
+_WELL: Final = frozenset({BreakerMode.CLOSED, BreakerMode.DISABLED})
+_TOTALS: Final = ("received", "completed", "failed", "dead", "retried", "healed")
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+_decode = msgspec.json.Decoder(AlertState).decode
+
+
+class Target(Protocol):
+    """Where notices go, besides functions: a Webhook is one."""
+
+    async def deliver(self, notice: Notice) -> None:
+        """Hand it over, or raise."""
+
+
+class AlertView(Struct, frozen=True, kw_only=True):
+    """An alert and how it stands, for lists."""
+
+    name: str
+    is_firing: bool
+    since_at: float | None
+    """Since when it is firing, on the store's clock; None while it is not."""
+    value: float | None
+    threshold: float
+    text: str
+
+
+def minutes_for(alerts: Iterable[Alert]) -> int:
+    """How many minutes of counts these have to see."""
+    return max([LATELY_MIN, *(minutes_of(alert.rule) for alert in alerts)])
+
+
+def read(rule: Rule, look: Look, score: float | None, metrics: Mapping[str, float]) -> Reading:
+    """What a rule finds. score: that of the app's health, where it was asked for."""
+    match rule:
+        case ErrorRate():
+            return Reading(value=_error_rate(look, rule), metrics=metrics)
+        case HealthScore():
+            return Reading(value=score, metrics=metrics)
+        case DeadLetters():
+            return Reading(value=look.dead_letters, metrics=metrics)
+        case DeadLetterGrowth():
+            return Reading(value=look.count("dead", minutes_of(rule)), metrics=metrics)
+        case Lag():
+            return Reading(value=look.lag_s(rule.queue), metrics=metrics)
+        case BreakerOpen():
+            keys = [view.key for view in look.breakers if view.mode not in _WELL and rule.key in {None, view.key}]
+            return Reading(keys=sorted(redacted_text(key) for key in keys), metrics=metrics)
+        case NoWorker():
+            return Reading(value=len(look.stats.workers), metrics=metrics)
+
+
+def _error_rate(look: Look, rule: ErrorRate) -> float | None:
+    minutes = minutes_of(rule)
+    ended = sum(look.count(name, minutes) for name in ("completed", "retried", "failed"))
+    if ended < rule.min_attempts:
+        return None
+    return 1.0 - look.count("completed", minutes) / ended
+
+
+def metrics_of(look: Look, score: float | None) -> dict[str, float]:
+    """What a notice says of the app besides: totals since the store was made, and how it is now."""
+    totals: dict[str, float] = dict.fromkeys(_TOTALS, 0)
+    for count in look.stats.totals:
+        if count.name in totals:
+            totals[count.name] += count.n
+    rate = look.success_rate()
+    found = {
+        "jobs_received": totals["received"],
+        "jobs_completed": totals["completed"],
+        "jobs_failed": totals["failed"],
+        "jobs_dead_lettered": totals["dead"],
+        "attempts": totals["completed"] + totals["retried"] + totals["failed"],
+        "successful_retries": totals["healed"],
+        "breaker_trips": sum(view.trips for view in look.breakers),
+        "dead_letters": look.dead_letters,
+        "open_breakers": len(look.open_breakers),
+        "workers": len(look.stats.workers),
+        "lag_s": round(look.lag_s() or 0.0, 3),
+    }
+    return found | ({} if rate is None else {"success_rate": rate}) | ({} if score is None else {"score": score})
+
+
+def view_of(alert: Alert, state: AlertState, reading: Reading, now: float) -> AlertView:
+    """How an alert stands."""
+    value = value_of(state, reading, now)
+    return AlertView(
+        name=alert.name,
+        is_firing=state.is_firing,
+        since_at=state.since_at if state.is_firing else None,
+        value=value,
+        threshold=alert.limit,
+        text=words_of(alert.rule, value, reading.keys or ()),
+    )
+
+
+# ---------------------------------------------------------------- the shared value
+
+
+def states_in(values: Iterable[Value]) -> dict[str, tuple[AlertState, int]]:
+    """The states among these values, by the alert's name, each with its version; one that cannot be read is new."""
+    return {
+        value.key.removeprefix(ALERT): (_read(value.data), value.version)
+        for value in values
+        if value.key.startswith(ALERT) and value.data is not None
+    }
+
+
+def change_of(name: str, state: AlertState, expected: int) -> ValueChange:
+    """Set an alert's state, if it still has this version; one like new is removed."""
+    return ValueChange(ALERT + name, expected, None if state == AlertState() else _encode(state))
+
+
+def _read(data: bytes) -> AlertState:
+    try:
+        return _decode(data)
+    except (ValueError, RecursionError):
+        return AlertState()

@@ -1,0 +1,187 @@
+"""How an app is: its checks, what its store counts, and the score of both."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.errors import StoreError
+from holdfast.policy.health import Signs, Status, score_of, status_of
+from holdfast.ports import Capabilities, Clock, Exchange, Exchanged, Stats, Store
+from holdfast.runtime.checks import CheckResult, CheckRunner, HealthCheck
+from holdfast.runtime.machine import check_disk, check_memory
+from holdfast.runtime.shared.by_hand import BreakerView, breaker_views
+from holdfast.runtime.shared.guards import is_paused
+from holdfast.runtime.shared.names import QUEUE
+from holdfast.types import BreakerMode, JobState
+
+STORE: Final = "store"
+DISK: Final = "disk"
+MEMORY: Final = "memory"
+BUILT_IN: Final = (STORE, DISK, MEMORY)
+"""The names of the checks that every app has."""
+LATELY_MIN: Final = 5
+"""The minutes over which the success rate is taken."""
+
+_TIMEOUT_S: Final = 5.0
+_OPEN: Final = frozenset({BreakerMode.OPEN, BreakerMode.FORCED_OPEN})
+_UNKNOWN: Final = "unknown, as the store has not been reached yet"
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """How an app is, as `app.health()` answers."""
+
+    healthy: bool
+    """False only where the status is "unhealthy"."""
+    status: Status
+    score: float
+    """From 0 to 1; `policy/health.py` has the table."""
+    success_rate: float | None
+    """The share of the attempts of the last five minutes that completed their job; None without any."""
+    open_breakers: tuple[str, ...]
+    """Keys, sorted; those held open by hand too."""
+    dead_letters: int
+    workers: int
+    durability: str
+    """What survives what, in one sentence; a label, and never a reason for a lower score."""
+    is_durable: bool
+    """Whether what the store has said yes to survives a power cut."""
+    checks: Mapping[str, CheckResult]
+
+
+class Look(Struct, frozen=True, kw_only=True):
+    """One look into a store."""
+
+    reply: Exchanged
+    stats: Stats
+    breakers: tuple[BreakerView, ...]
+    paused: frozenset[str]
+    """Queues."""
+
+    def lag_s(self, queue: str | None = None) -> float | None:
+        """For how long the oldest job that could run has been due, of one queue or of all; None where there is none.
+
+        Jobs of a paused queue could not run.
+        """
+        at = [
+            ready_at
+            for name, ready_at in self.stats.oldest_ready_at.items()
+            if name not in self.paused and queue in {None, name}
+        ]
+        return max(0.0, self.stats.now - min(at)) if at else None
+
+    @property
+    def dead_letters(self) -> int:
+        """How many there are."""
+        return sum(tally.n for tally in self.stats.tallies if tally.state is JobState.DEAD_LETTER)
+
+    @property
+    def open_breakers(self) -> tuple[str, ...]:
+        """The keys of those that let nothing through."""
+        return tuple(view.key for view in self.breakers if view.mode in _OPEN)
+
+    def count(self, name: str, minutes: int = LATELY_MIN) -> int:
+        """How many were counted under a name in the latest minutes."""
+        since = int(self.stats.now // 60) - minutes
+        return sum(count.n for count in self.stats.counts if count.name == name and count.minute > since)
+
+    def success_rate(self, minutes: int = LATELY_MIN) -> float | None:
+        """The share of the latest attempts that completed their job; None without any."""
+        completed = self.count("completed", minutes)
+        ended = completed + self.count("retried", minutes) + self.count("failed", minutes)
+        return completed / ended if ended else None
+
+
+async def look_into(store: Store, minutes: int = LATELY_MIN) -> Look:
+    """Look into a store: an empty exchange, then what it counts."""
+    reply = await store.exchange(Exchange())
+    stats = await store.stats(int(reply.now // 60) - minutes)
+    return Look(
+        reply=reply,
+        stats=stats,
+        breakers=tuple(breaker_views(reply.values, reply.now)),
+        paused=frozenset(
+            value.key.removeprefix(QUEUE)
+            for value in reply.values
+            if value.key.startswith(QUEUE) and is_paused(value.data)
+        ),
+    )
+
+
+class Examiner:
+    """Examines one app, again and again."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._runner = CheckRunner(clock)
+        self._capabilities: Capabilities | None = None
+        self.checks: dict[str, HealthCheck] = {}
+        """Those that users have added, by name."""
+
+    async def examine(self, store: Store, folder: Path | None, breakers: Collection[str]) -> Health:
+        """Run every check and score what is found. Raises nothing, however ill the store is.
+
+        folder: where the store's file is, if it has one. breakers: the keys that the app's tasks use.
+        """
+        outcomes = await self._runner.run([*_built_in(store, folder), *self.checks.values()])
+        found: Look | None = outcomes[STORE].value
+        if found is not None:
+            self._remember(store)
+        results = {name: outcome.result for name, outcome in outcomes.items()}
+        failed = {name for name, result in results.items() if result.status != "ok"}
+        is_critical = STORE in failed or any(self.checks[name].is_critical for name in failed - {*BUILT_IN})
+        score = score_of(_signs(found, breakers, len(failed), is_critical=is_critical))
+        status = status_of(score)
+        kind = self._capabilities
+        return Health(
+            healthy=status != "unhealthy",
+            status=status,
+            score=score,
+            success_rate=None if found is None else found.success_rate(),
+            open_breakers=() if found is None else found.open_breakers,
+            dead_letters=0 if found is None else found.dead_letters,
+            workers=0 if found is None else len(found.stats.workers),
+            durability=_UNKNOWN if kind is None else kind.durability,
+            is_durable=kind is not None and kind.is_durable,
+            checks=results,
+        )
+
+    def _remember(self, store: Store) -> None:
+        """What a store survives is told also while it is away."""
+        try:
+            self._capabilities = store.capabilities
+        except StoreError:
+            return  # it went away since it was looked into: what was known before still holds
+
+
+def _built_in(store: Store, folder: Path | None) -> list[HealthCheck]:
+    async def look() -> Look:
+        return await look_into(store)
+
+    checks = [
+        HealthCheck(name=STORE, look=look, timeout_s=_TIMEOUT_S, is_critical=True),
+        HealthCheck(name=MEMORY, look=check_memory, timeout_s=_TIMEOUT_S),
+    ]
+    if folder is not None:
+        checks.append(HealthCheck(name=DISK, look=partial(check_disk, folder), timeout_s=_TIMEOUT_S))
+    return checks
+
+
+def _signs(found: Look | None, breakers: Collection[str], failed_checks: int, *, is_critical: bool) -> Signs:
+    if found is None:
+        return Signs(is_critical=True)
+    lag_s = found.lag_s()
+    return Signs(
+        is_critical=is_critical,
+        success_rate=found.success_rate(),
+        breakers=len({view.key for view in found.breakers} | set(breakers)),
+        open_breakers=len(found.open_breakers),
+        failed_checks=failed_checks,
+        workers=len(found.stats.workers),
+        is_due=lag_s is not None,
+        lag_s=lag_s or 0.0,
+        new_letters=found.count("dead"),
+    )

@@ -1,0 +1,89 @@
+"""The Grafana dashboard asks for metrics, labels and states that a real worker's run has brought forth."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from holdfast.app import App
+from holdfast.errors import Transient
+from holdfast.ops.metrics import exposition
+from holdfast.policy.retry import RetryPolicy
+
+DASHBOARD = Path(__file__).parents[3] / "grafana" / "holdfast.json"
+_SELECTOR = re.compile(r"(holdfast_\w+)(?:\{([^}]*)\})?")
+_MATCHER = re.compile(r'(\w+)(?:=~|!=|!~|=)"([^"]*)"')
+_BY = re.compile(r"by \(([\w, ]+)\) ?\(")
+
+
+def expressions() -> list[tuple[str, str, str]]:
+    """Title, query and legend of everything that the dashboard draws."""
+    board: dict[str, Any] = json.loads(DASHBOARD.read_text())
+    return [
+        (panel["title"], target["expr"], target["legendFormat"])
+        for panel in board["panels"]
+        for target in panel["targets"]
+    ]
+
+
+async def samples() -> dict[str, list[dict[str, str]]]:
+    """The labels of every sample by name, after jobs that completed, were healed, failed and wait."""
+    app = App("memory://")
+    seen: list[int] = []
+
+    @app.task(name="mail", retry=RetryPolicy(max_retries=1))
+    async def mail(n: int) -> None:
+        seen.append(n)
+        if n == 2 or (n == 1 and seen.count(n) == 1):
+            raise Transient("busy")
+
+    await app.aenqueue_many([mail.bind(n) for n in range(3)])
+    await app.arun_until_idle()
+    await mail.aenqueue(0)
+    found: dict[str, list[dict[str, str]]] = {}
+    for family in text_string_to_metric_families((await exposition(app, score=1.0)).decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append(sample.labels)
+    return found
+
+
+async def test_every_query_names_metrics_labels_and_values_that_are_there() -> None:
+    found = await samples()
+    for title, query, legend in expressions():
+        used = _SELECTOR.findall(query)
+        assert used, f"{title}: no metric in {query}"
+        for name, matchers in used:
+            assert name in found, f"{title}: no metric {name}"
+            labels = {key for one in found[name] for key in one}
+            for label, pattern in _MATCHER.findall(matchers):
+                assert label in labels, f"{title}: {name} has no label {label}"
+                values = {one[label] for one in found[name]}
+                assert pattern.startswith("$") or values & set(pattern.split("|")), f"{title}: no {label}={pattern}"
+            for label in [*re.findall(r"\{\{(\w+)\}\}", legend), *", ".join(_BY.findall(query)).split(", ")]:
+                assert not label or label in labels, f"{title}: {name} has no label {label}"
+
+
+async def test_every_metric_of_the_fleet_is_drawn() -> None:
+    drawn = {name for _, query, _ in expressions() for name, _ in _SELECTOR.findall(query)}
+    families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in drawn}
+    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in await samples()} == families
+
+
+def test_variables_ask_for_labels_that_are_there() -> None:
+    board: dict[str, Any] = json.loads(DASHBOARD.read_text())
+    asked = [one["definition"] for one in board["templating"]["list"] if one["type"] == "query"]
+    assert asked == ["label_values(holdfast_jobs, task)", "label_values(holdfast_jobs, queue)"]
+    used = set(re.findall(r"\$(\w+)", json.dumps([query for _, query, _ in expressions()])))
+    assert used == {"task", "queue", "__rate_interval"}
+
+
+@pytest.mark.parametrize("field", ["id", "gridPos"])
+def test_no_panel_lies_upon_another(field: str) -> None:
+    board: dict[str, Any] = json.loads(DASHBOARD.read_text())
+    places = [json.dumps(panel[field]) for panel in board["panels"]]
+    assert len(places) == len(set(places))

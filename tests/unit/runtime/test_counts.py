@@ -1,0 +1,137 @@
+"""What a worker counts: how attempts ended, their times in buckets, and when each of it is sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.ports import Count, Delivery
+from holdfast.runtime.counts import BOUNDS_S, FLEET, RUN_LE, WAIT_LE, Counts, buckets_of, percentile
+
+NOW = 6000.0
+MINUTE = 100
+
+
+def delivery(attempt: int = 1, retries: int = 0, due_at: float = NOW) -> Delivery:
+    return Delivery(
+        id="x", task="mail", queue="q", payload=b"{}", token=b"", attempt=attempt, retries=retries, due_at=due_at
+    )
+
+
+def sums(counts: list[Count]) -> dict[tuple[int, str, str], int]:
+    found = {(one.minute, one.task, one.name): one.n for one in counts}
+    assert len(found) == len(counts)
+    return found
+
+
+def test_what_has_ended_goes_with_every_exchange_and_the_rest_only_when_asked_for() -> None:
+    counts = Counts()
+    counts.ended(NOW + 1.5, delivery(), NOW + 1.0, is_completed=True)
+    counts.add(NOW + 1.5, "mail", "parked")
+    assert sums(counts.take(with_slow=False)) == {
+        (MINUTE, "mail", "completed"): 1,
+        (MINUTE, "mail", "parked"): 1,
+        (MINUTE, "mail", "run_us"): 500_000,
+    }
+    assert counts.take(with_slow=False) == []
+    assert counts.has_slow
+    run, wait = f"{RUN_LE}{BOUNDS_S.index(0.5)}", f"{WAIT_LE}{BOUNDS_S.index(1.0)}"
+    assert sums(counts.take(with_slow=True)) == {
+        (0, "mail", "completed"): 1,
+        (0, "mail", "parked"): 1,
+        (0, "mail", "run_us"): 500_000,
+        (0, "mail", "wait_us"): 1_000_000,
+        (0, "mail", "received"): 1,
+        (0, "mail", run): 1,
+        (0, "mail", wait): 1,
+        (MINUTE, FLEET, run): 1,
+        (MINUTE, FLEET, wait): 1,
+    }
+    assert counts.take(with_slow=True) == []
+
+
+def test_a_retry_that_completes_is_healed_and_a_replay_that_does_is_not() -> None:
+    counts = Counts()
+    counts.ended(NOW, delivery(attempt=2, retries=1), NOW, is_completed=True)
+    counts.ended(NOW, delivery(attempt=3, retries=0), NOW, is_completed=True)
+    counts.ended(NOW, delivery(attempt=2, retries=1), NOW, is_completed=False)
+    totals = sums(counts.take(with_slow=True))
+    assert totals[0, "mail", "healed"] == 1
+    assert (0, "mail", "received") not in totals
+    assert totals[0, "mail", "completed"] == 2
+    assert totals[0, "mail", f"{RUN_LE}0"] == 3
+
+
+def test_each_minute_keeps_what_was_counted_in_it() -> None:
+    counts = Counts()
+    counts.ended(NOW + 59.9, delivery(due_at=NOW + 59.9), NOW + 59.9, is_completed=True)
+    counts.ended(NOW + 60.0, delivery(due_at=NOW + 60.0), NOW + 60.0, is_completed=True)
+    counts.ended(NOW, delivery(), NOW, is_completed=True)  # the clock was set back
+    taken = sums(counts.take(with_slow=True))
+    assert (taken[MINUTE, "mail", "completed"], taken[MINUTE + 1, "mail", "completed"]) == (2, 1)
+    assert (taken[MINUTE, FLEET, f"{RUN_LE}0"], taken[MINUTE + 1, FLEET, f"{RUN_LE}0"]) == (2, 1)
+    assert taken[0, "mail", "completed"] == 3
+
+
+def test_a_job_that_began_before_it_was_due_has_not_waited() -> None:
+    counts = Counts()
+    counts.ended(NOW, delivery(due_at=NOW + 5.0), NOW, is_completed=True)
+    taken = sums(counts.take(with_slow=True))
+    assert (taken[0, "mail", f"{WAIT_LE}0"], (0, "mail", "wait_us") in taken) == (1, False)
+
+
+def test_what_was_not_taken_along_goes_again_once() -> None:
+    counts = Counts()
+    counts.ended(NOW + 0.5, delivery(), NOW, is_completed=True)
+    lost = counts.take(with_slow=True)
+    counts.put_back(lost)
+    counts.ended(NOW + 0.5, delivery(), NOW, is_completed=True)
+    assert sums(counts.take(with_slow=False)) == {
+        (MINUTE, "mail", "completed"): 2,
+        (MINUTE, "mail", "run_us"): 1_000_000,
+    }
+    again = sums(counts.take(with_slow=True))
+    assert again == {key: 2 * n for key, n in sums(lost).items() if key[0] == 0 or key[1] == FLEET}
+    assert counts.taken == {"completed": 2}
+
+
+def test_the_worker_knows_its_own_totals_before_and_after_they_are_taken() -> None:
+    counts = Counts()
+    counts.ended(NOW, delivery(), NOW, is_completed=True)
+    counts.add(NOW, "mail", "retried")
+    assert (counts.totals, counts.taken) == ({"completed": 1, "retried": 1}, {})
+    counts.take(with_slow=False)
+    assert counts.totals == counts.taken == {"completed": 1, "retried": 1}
+
+
+def test_a_first_attempt_without_times_is_received_and_in_no_bucket() -> None:
+    counts = Counts()
+    counts.receive(NOW, "mail")
+    assert counts.has_slow
+    assert sums(counts.take(with_slow=True)) == {(0, "mail", "received"): 1}
+
+
+@pytest.mark.parametrize(
+    ("run_s", "bucket"), [(0.0, 0), (0.004, 0), (0.25, 5), (0.2501, 6), (300.0, 13), (300.1, 14), (1e9, 14), (-1.0, 0)]
+)
+def test_a_bound_belongs_to_its_own_bucket(run_s: float, bucket: int) -> None:
+    counts = Counts()
+    counts.ended(NOW, delivery(), NOW - run_s, is_completed=True)
+    buckets = buckets_of(counts.take(with_slow=True), RUN_LE)
+    assert [place for place, n in enumerate(buckets) if n] == [bucket]
+
+
+def test_buckets_add_up_and_those_of_another_version_are_left_out() -> None:
+    names = [("run_le:0", 1), ("run_le:0", 2), ("run_le:14", 4), ("run_le:99", 8), ("run_le:x", 8), ("wait_le:0", 8)]
+    assert buckets_of([Count(0, "t", name, n) for name, n in names], RUN_LE) == [3, *[0] * 13, 4]
+
+
+def test_percentiles_lie_on_a_line_through_their_bucket() -> None:
+    buckets = [0] * 15
+    assert percentile(buckets, 0.5) is None
+    buckets[BOUNDS_S.index(1.0)] = 4  # from 0.5 to 1.0
+    assert percentile(buckets, 0.5) == pytest.approx(0.75)
+    assert percentile(buckets, 1.0) == pytest.approx(1.0)
+    buckets[0] = 4
+    assert percentile(buckets, 0.25) == pytest.approx(0.0025)
+    buckets[14] = 92
+    assert percentile(buckets, 0.95) == 300.0
