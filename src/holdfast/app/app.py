@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, over
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.app.alerts import AlertDesk, Callback, watch_of
 from holdfast.app.job import Job, RunResult
 from holdfast.app.operators import BreakerDesk, DeadLetterDesk, JobDesk, QueueDesk, ScheduleDesk
 from holdfast.app.sending import asend, send
@@ -28,15 +29,19 @@ from holdfast.policy.classify import Classifier
 from holdfast.policy.classify import classify as classify_error
 from holdfast.policy.limiter import Rate
 from holdfast.policy.retry import RetryPolicy
+from holdfast.policy.rules import Rule
 from holdfast.policy.schedule import Cron, Every
 from holdfast.ports import Clock, Exchange, Store
+from holdfast.runtime.alerts import Target
 from holdfast.runtime.bridge import Bridge
+from holdfast.runtime.checks import checked_check
 from holdfast.runtime.context import JobContext
 from holdfast.runtime.guards.breaker import CircuitBreaker
 from holdfast.runtime.guards.budget import RetryBudget
 from holdfast.runtime.guards.functions import is_async, refuse_unguardable
 from holdfast.runtime.guards.limiter import RateLimiter
 from holdfast.runtime.guards.policy import careful
+from holdfast.runtime.health import BUILT_IN, Examiner, Health
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.payload import Arguments
 from holdfast.runtime.schedules import Schedule
@@ -44,7 +49,7 @@ from holdfast.runtime.spec import Scope, TaskSpec
 from holdfast.runtime.task_name import task_name
 from holdfast.runtime.worker import Worker, WorkerSettings
 from holdfast.types import Failure, FailureContext, JobState, NewJob
-from holdfast.wiring import open_store, shown, url_or_default
+from holdfast.wiring import open_store, shown, store_file, url_or_default
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -114,6 +119,8 @@ class App:
         self.queues = QueueDesk(self)
         self.schedules = ScheduleDesk(self)
         self.jobs = JobDesk(self)
+        self.alerts = AlertDesk(self)
+        self._examiner = Examiner(self.clock)
 
     @property
     def store(self) -> Store:
@@ -357,6 +364,64 @@ class App:
         """Run this when a worker stops; sync or async. A decorator."""
         self.hooks.on_shutdown.append(hook)
         return hook
+
+    # ---- health
+
+    @overload
+    def health_check(self, name: str, check: F, *, timeout: float = 5.0, critical: bool = False) -> F: ...
+    @overload
+    def health_check(self, name: str, *, timeout: float = 5.0, critical: bool = False) -> Callable[[F], F]: ...
+    def health_check(self, name: str, check: Any = None, *, timeout: float = 5.0, critical: bool = False) -> Any:
+        """Add a health check, sync or async: a decorator, or with the check itself. It fails by raising or with False.
+
+        timeout: seconds until it is reported as "timeout"; checks run side by side.
+        critical: whether the app is unhealthy when this one fails, or only less well.
+        """
+
+        def register(check: F) -> F:
+            new = checked_check(name, check, timeout=timeout, critical=critical)
+            known = self._examiner.checks.get(name)
+            if name in BUILT_IN or (known is not None and _home(known.look) != _home(check)):
+                raise ConfigError(f"two health checks are named {name!r}: give one of them another name")
+            self._examiner.checks[name] = new
+            return check
+
+        return register if check is None else register(check)
+
+    def health(self) -> Health:
+        """How the app is: every check, a score from 0 to 1 and what it is made of. Raises nothing when all is ill."""
+        return self.bridge.run(self.ahealth())
+
+    async def ahealth(self) -> Health:
+        """The same for async code."""
+        path = store_file(self.url)
+        breakers = {spec.breaker for spec in self.specs.values() if spec.breaker is not None}
+        return await self._examiner.examine(self.store, None if path is None else path.parent, breakers)
+
+    def alert(
+        self,
+        name: str,
+        *,
+        when: Rule,
+        for_s: float = 0.0,
+        clear: float | None = None,
+        repeat_s: float | None = None,
+        to: Sequence[Callback | Target] = (),
+    ) -> None:
+        """Tell somebody when a rule of `holdfast.alerts` holds, and when it is over; `holdfast serve` looks at it.
+
+        when: the rule, such as ErrorRate(over=0.1).
+        for_s: seconds for which it must hold before it fires [0].
+        clear: the value at which it is over [80 % of the limit], so that one close to the limit does not flap.
+        repeat_s: while it is firing, tell again every so many seconds [only once].
+        to: functions of the Notice, sync or async, and Webhooks. Each gets every notice at least once: one that comes
+            again has the same id. The log gets them always.
+        """
+        watch = watch_of(name, when, for_s=for_s, clear=clear, repeat_s=repeat_s, to=to)
+        known = self.alerts.watches.get(name)
+        if known is not None and known.alert != watch.alert:
+            raise ConfigError(f"two alerts are named {name!r}: give one of them another name")
+        self.alerts.watches[name] = watch
 
     # ---- running
 

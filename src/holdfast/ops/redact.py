@@ -1,40 +1,18 @@
-"""Secrets are left out of everything that is shown, by the names they go under."""
+"""What is stored, as it may be shown: without secrets. The rules are `policy/redact.py`'s."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-HIDDEN: Final = "[redacted]"
-"""What stands in a secret's place."""
+from holdfast.policy.redact import HIDDEN, is_secret, redacted, redacted_text
 
-_SECRET: Final = re.compile(
-    r"passw(or)?d|passphrase|passcode|(^|_)(pwd|pin|otp|cvv|cvc|auth|jwt|bearer|sid)($|_)|secret|token(?!s_|s$|ize)|api_?key"
-    r"|access_?key|private_?key|signing_?key|encryption_?key|credential|authorization|cookie|session_?(id|key)"
-    r"|card_?number|connection_?string|(^|_)dsn($|_)"
-)
-_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_SEPARATORS: Final = re.compile(r"[\s.\-]+")
+__all__ = ["HIDDEN", "is_secret", "redacted", "redacted_text", "shown", "without_secrets"]
 
-
-def is_secret(name: str) -> bool:
-    """Whether what goes under this name is not to be shown: `password`, `apiKey`, `X-Auth-Token` and the like."""
-    return _SECRET.search(_SEPARATORS.sub("_", _CAMEL.sub("_", name)).lower()) is not None
-
-
-def redacted(value: Any) -> Any:
-    """The same JSON value without its secrets, however deep they are. Under a secret's name null and "" stay."""
-    if isinstance(value, Mapping):
-        return {
-            key: HIDDEN if is_secret(str(key)) and one not in (None, "") else redacted(one)
-            for key, one in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [redacted(one) for one in value]
-    return value
+T = TypeVar("T", bound=msgspec.Struct)
+_TEXTS: Final = ("message", "reason", "traceback", "cause")
 
 
 def shown(data: bytes | None) -> Any:
@@ -45,3 +23,12 @@ def shown(data: bytes | None) -> Any:
         return redacted(msgspec.json.decode(data))
     except (ValueError, RecursionError):
         return data.decode("utf-8", "backslashreplace")
+
+
+def without_secrets(record: T) -> T:
+    """The same job, attempt, group or breaker, with its texts about errors as they may be shown."""
+    texts = {name: getattr(record, name, None) for name in _TEXTS}
+    changes: dict[str, Any] = {name: redacted_text(text) for name, text in texts.items() if isinstance(text, str)}
+    if attempts := getattr(record, "attempts", ()):
+        changes["attempts"] = [without_secrets(one) for one in attempts]
+    return replace(record, **changes)

@@ -8,6 +8,8 @@ import sys
 from holdfast.errors import ConfigError
 
 LONGEST_S = 1e9
+LONGEST_LEASE_S = 86_400.0
+"""Nobody may keep jobs to himself for longer than a day without a sign of life."""
 _LARGEST = sys.float_info.max  # a whole number may be larger, and is then no number of seconds or calls
 
 

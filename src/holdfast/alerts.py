@@ -1,0 +1,22 @@
+"""Everything for `app.alert(…)`: the rules, what is told, webhooks, and what their receivers need."""
+
+from __future__ import annotations
+
+from holdfast.ops.signing import Seen, verify
+from holdfast.ops.webhook import Webhook
+from holdfast.policy.alerts import Notice
+from holdfast.policy.rules import BreakerOpen, DeadLetterGrowth, DeadLetters, ErrorRate, HealthScore, Lag, NoWorker
+
+__all__ = [
+    "BreakerOpen",
+    "DeadLetterGrowth",
+    "DeadLetters",
+    "ErrorRate",
+    "HealthScore",
+    "Lag",
+    "NoWorker",
+    "Notice",
+    "Seen",
+    "Webhook",
+    "verify",
+]
