@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -15,14 +16,16 @@ if TYPE_CHECKING:
 
 _HERE: Final = "holdfast.ops.commands"
 LATER: Final = {
-    "dev": Later(f"{_HERE}.worker", "dev", "A worker that starts again when a Python file changes."),
+    "dev": Later(f"{_HERE}.worker", "dev", "A worker, the HTTP API and the page; starts again when a file changes."),
     "worker": Later(f"{_HERE}.worker", "worker", "Run the jobs of an app, until told to stop."),
+    "serve": Later(f"{_HERE}.serve", "serve", "The HTTP API and the page of an app, until told to stop."),
     "enqueue": Later(f"{_HERE}.enqueue", "enqueue", "Make a durable job of one call."),
     "jobs": Later(f"{_HERE}.jobs", "jobs", "Every job in the store: list, show, retry, cancel, prune."),
     "dlq": Later(f"{_HERE}.dlq", "dlq", "Dead letters: work that was given up, by cause."),
     "breakers": Later(f"{_HERE}.breakers", "breakers", "Circuit breakers: list, reset, force-open, disable."),
     "queues": Later(f"{_HERE}.queues", "queues", "Queues: list, pause, resume."),
     "schedules": Later(f"{_HERE}.schedules", "schedules", "Schedules of an app: list, pause, resume."),
+    "token": Later(f"{_HERE}.token", "token", "Tokens for the HTTP API: new, check."),
     "top": Later(f"{_HERE}.top", "top", "States, rates, queues, breakers, workers and causes, live."),
     "doctor": Later(
         f"{_HERE}.doctor",
@@ -50,8 +53,9 @@ def main() -> None:
 def demo(as_json: bool) -> None:
     """A shop through an outage, a killed worker and a bug, told live: nothing is lost.
 
-    Takes less than a minute, needs nothing but this machine, and exits by itself: 0 when every promise was kept, 1
-    when one was not.
+    Takes less than a minute and needs nothing but this machine. It begins with the address of the live page; on a
+    terminal the shop goes on trading with its page up until Ctrl-C, otherwise it exits by itself: 0 when every promise
+    was kept, 1 when one was not.
 
     \b
     Example:
@@ -60,7 +64,9 @@ def demo(as_json: bool) -> None:
     """  # noqa: D301 - click wants the backspace itself
     from holdfast.ops.demo import Demo  # noqa: PLC0415 - the other commands do not need it
 
-    one = Demo(_tell_json if as_json else _story_teller())
+    for number in (signal.SIGTERM, signal.SIGHUP):  # its server and worker must not outlive it
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    one = Demo(_tell_json if as_json else _story_teller(), stays=not as_json and sys.stdout.isatty())
     is_kept = one.run()
     if as_json:
         click.echo(json.dumps({"kind": "end", "kept": is_kept, "broken": one.surprises}))

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
 
 from holdfast.clock import SystemClock
 from holdfast.ops.flaky_server import FlakyServer, Mood
@@ -40,6 +45,8 @@ class Demo:
     orders: int = ORDERS
     clock: Clock = field(default_factory=SystemClock)
     patience_s: float = 45.0
+    stays: bool = False
+    """After the story the shop goes on trading, with its page up, until Ctrl-C."""
     surprises: list[str] = field(default_factory=list)
 
     def run(self) -> bool:
@@ -55,7 +62,10 @@ class Demo:
             }
             self._shop = _load_shop(self._env)
             try:
-                self._tell_all()
+                with self._page() as page:
+                    self._tell_all()
+                    if self.stays and page and not self.surprises:
+                        self._trade(page)
             except TimeoutError as error:
                 self.surprises.append(str(error))
             finally:
@@ -152,7 +162,50 @@ class Demo:
             f"{self._letters} dead letters replayed.",
         )
 
+    def _trade(self, page: str) -> None:
+        """The shop's days after the story, for whoever looks at its page: orders, outages, and now and then a bug."""
+        self.tell("scene", f"The shop goes on trading, and its page stays up at {page} until Ctrl-C.")
+        shop, order = self._shop, self.orders
+        with self._worker(), suppress(KeyboardInterrupt):
+            for second in count():
+                self._services["shipping"].mood = Mood.DOWN if second % 40 >= 30 else Mood.WELL
+                for _ in range(5):
+                    order += 1
+                    cents = 0 if order % 23 == 0 else 1999
+                    name = shop.NAMES[order % len(shop.NAMES)]
+                    shop.app.enqueue_many(
+                        [shop.charge.bind(order, cents=cents), shop.ship.bind(order), shop.mail.bind(order, name=name)]
+                    )
+                self.clock.sleep(1.0)
+
     # ---- what it needs
+
+    @contextmanager
+    def _page(self) -> Iterator[str]:
+        """`holdfast serve`, as a user would start it; its address is empty where the web extra is missing."""
+        if any(importlib.util.find_spec(name) is None for name in ("fastapi", "uvicorn")):
+            self.tell("scene", "No page to look at: it needs pip install 'holdfast[web]'.")
+            yield ""
+            return
+        address = f"http://127.0.0.1:{_free_port()}"
+        command = [
+            sys.executable,
+            "-m",
+            "holdfast",
+            "serve",
+            "holdfast.ops.shop:app",
+            "--port",
+            address.rpartition(":")[2],
+        ]
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(command, env=self._env, stdout=log, stderr=log, process_group=0)  # noqa: S603
+        try:
+            self._until(lambda: _answers(f"{address}/health/live"), "page")
+            self.tell("scene", f"Watch it live: {address}")
+            yield address
+        finally:
+            process.send_signal(signal.SIGTERM)
+            self._check(process.wait(timeout=_DRAIN_S) == 0, "the page's server exits with 0")
 
     def _settings(self, version: str) -> str:
         return json.dumps({"version": version, **{name: one.url for name, one in self._services.items()}})
@@ -162,7 +215,7 @@ class Demo:
         """`holdfast worker`, as a user would start it."""
         command = [sys.executable, "-m", "holdfast", "worker", "holdfast.ops.shop:app", "--processes", "2"]
         with self._log.open("ab") as log:
-            process = subprocess.Popen(command, env=self._env, stdout=log, stderr=log)  # noqa: S603
+            process = subprocess.Popen(command, env=self._env, stdout=log, stderr=log, process_group=0)  # noqa: S603
         try:
             yield
         finally:
@@ -201,6 +254,21 @@ class Demo:
     def _check(self, is_so: bool, promise: str) -> None:
         if not is_so:
             self.surprises.append(promise)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urlopen(url, timeout=1.0) as answer:  # noqa: S310 - our own loopback URL
+            return bool(answer.status == 200)
+    except (URLError, OSError):
+        return False
 
 
 def _load_shop(env: dict[str, str]) -> ModuleType:

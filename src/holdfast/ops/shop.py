@@ -24,7 +24,9 @@ def call(service: str, order: int) -> None:
 
 @app.task(name="charge", retry=_retry, breaker=CircuitBreaker("payments", recovery_timeout=1.5), timeout=10)
 def charge(order: int, cents: int) -> str:
-    """Charge a customer."""
+    """Charge a customer; for nothing it is a mistake, which cannot heal."""
+    if cents <= 0:
+        raise ValueError(f"order {order} has nothing to pay")
     call("payments", order)
     return f"charged {cents}"
 

@@ -25,18 +25,18 @@ class Answer(BaseModel):
 
 
 class Asked(BaseModel):
-    """What a client sends; a field that is not known is refused."""
+    """What a client sends; a field that is not known is refused, and no text is taken for a number."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Problem(BaseModel):
     """An error, as RFC 9457 has it (application/problem+json)."""
 
     type: str = "about:blank"
-    title: str
-    status: int
-    detail: str = ""
+    title: str = Field(examples=["Not Found"])
+    status: int = Field(examples=[404])
+    detail: str = Field(default="", examples=["there is no job '0199a3f2-5c1e-7c3a-9d41-3f1f6f1c2a10'"])
     errors: list[FieldProblem] = []
 
 
@@ -55,13 +55,13 @@ class NewJobRequest(Asked):
 
     task: str = Field(min_length=1, max_length=200, examples=["charge"])
     arguments: dict[str, Any] = Field(default_factory=dict, examples=[{"order_id": 42, "cents": 1999}])
-    queue: str | None = Field(None, min_length=1, max_length=200)
-    priority: int | None = Field(None, ge=-1000, le=1000)
-    delay_s: float | None = Field(None, ge=0, le=1e9, allow_inf_nan=False)
-    idempotency_key: str | None = Field(None, min_length=1, max_length=200)
-    tenant: str | None = Field(None, max_length=200)
-    user: str | None = Field(None, max_length=200)
-    project: str | None = Field(None, max_length=200)
+    queue: str | None = Field(default=None, min_length=1, max_length=200)
+    priority: int | None = Field(default=None, ge=-1000, le=1000)
+    delay_s: float | None = Field(default=None, ge=0, le=1e9, allow_inf_nan=False)
+    idempotency_key: str | None = Field(default=None, min_length=1, max_length=200)
+    tenant: str | None = Field(default=None, max_length=200)
+    user: str | None = Field(default=None, max_length=200)
+    project: str | None = Field(default=None, max_length=200)
 
 
 class NewJobAnswer(Answer):
@@ -150,10 +150,32 @@ class JobPage(Answer):
     cursor: str = Field(description="Give it back as ?cursor= for the next page; empty when there are no more.")
 
 
+class JobFilter(Asked):
+    """Which jobs, a page at a time; what is left out does not filter."""
+
+    model_config = ConfigDict(strict=False)  # all of an address is text
+
+    state: list[JobStateName] = Field(default=[], max_length=8, description="May be given several times.")
+    task: str = Field(default="", max_length=200)
+    queue: str = Field(default="", max_length=200)
+    tenant: str | None = Field(default=None, max_length=200)
+    user: str = Field(default="", max_length=200)
+    project: str = Field(default="", max_length=200)
+    since: float | None = Field(
+        default=None, ge=0, le=1e11, allow_inf_nan=False, description="Ended, or made, then or later."
+    )
+    until: float | None = Field(default=None, ge=0, le=1e11, allow_inf_nan=False, description="Ended, or made, before.")
+    text: str = Field(default="", max_length=200, description="Part of the id, task, error, reason, arguments or key.")
+    limit: int = Field(default=50, ge=1, le=200)
+    cursor: str = Field(default="", max_length=500, description="Of the page before.")
+
+
 class IdsRequest(Asked):
     """Jobs by their ids."""
 
-    ids: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(min_length=1, max_length=1000)
+    ids: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(
+        min_length=1, max_length=1000, examples=[["0199a3f2-5c1e-7c3a-9d41-3f1f6f1c2a10"]]
+    )
 
 
 class ChangedAnswer(Answer):
@@ -201,7 +223,8 @@ class RetryRequest(Asked):
     """How a letter goes back to the queue."""
 
     arguments: dict[str, Any] | None = Field(
-        None,
+        default=None,
+        examples=[{"order_id": 42, "cents": 1999}],
         description="Replaces all arguments; those that still read [redacted] keep their stored value.",
     )
 
@@ -209,7 +232,7 @@ class RetryRequest(Asked):
 class ValidateRequest(Asked):
     """Arguments to be checked against a task's types."""
 
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] = Field(examples=[{"order_id": 42, "cents": 1999}])
 
 
 class ValidateAnswer(Answer):
@@ -222,23 +245,46 @@ class ValidateAnswer(Answer):
 class LetterFilter(Asked):
     """Which letters; what is left out does not filter."""
 
-    group: str = Field("", max_length=200)
+    group: str = Field(default="", max_length=200)
     failure_type: FailureTypeName | None = None
-    task: str = Field("", max_length=200)
-    tenant: str | None = Field(None, max_length=200)
-    since: float | None = Field(None, ge=0, le=1e11, allow_inf_nan=False)
-    until: float | None = Field(None, ge=0, le=1e11, allow_inf_nan=False)
-    text: str = Field("", max_length=200)
+    task: str = Field(default="", max_length=200)
+    tenant: str | None = Field(default=None, max_length=200)
+    since: float | None = Field(default=None, ge=0, le=1e11, allow_inf_nan=False)
+    until: float | None = Field(default=None, ge=0, le=1e11, allow_inf_nan=False)
+    text: str = Field(default="", max_length=200)
+
+
+class LetterSearch(LetterFilter):
+    """Which letters, as an address says it."""
+
+    model_config = ConfigDict(strict=False)  # all of an address is text
+
+
+class LetterQuery(LetterSearch):
+    """Which letters, a page at a time."""
+
+    limit: int = Field(default=50, ge=1, le=200)
+    cursor: str = Field(default="", max_length=500, description="Of the page before.")
+
+
+class LetterExport(LetterSearch):
+    """Which letters, all of them at once."""
+
+    format: Literal["jsonl", "csv"] = "jsonl"
 
 
 class ReplayRequest(Asked):
     """A replay of many letters, done by the workers."""
 
     filter: LetterFilter = LetterFilter()
-    edit: dict[str, Any] | None = Field(None, description="A JSON merge patch for the arguments.")
-    canary: int = Field(0, ge=0, le=1000)
-    rate: float | None = Field(None, gt=0, le=1e6, allow_inf_nan=False, description="Letters a second.")
-    replay_id: str | None = Field(None, min_length=1, max_length=64, description="Sent twice it makes one replay.")
+    edit: dict[str, Any] | None = Field(
+        default=None, examples=[{"currency": "EUR"}], description="A JSON merge patch for the arguments."
+    )
+    canary: int = Field(default=0, ge=0, le=1000)
+    rate: float | None = Field(default=None, gt=0, le=1e6, allow_inf_nan=False, description="Letters a second.")
+    replay_id: str | None = Field(
+        default=None, min_length=1, max_length=64, description="Sent twice it makes one replay."
+    )
 
 
 class PreviewAnswer(Answer):
@@ -477,7 +523,7 @@ class SessionAnswer(Answer):
 class SessionRequest(Asked):
     """Sign in with a token; the answer sets a cookie that scripts cannot read."""
 
-    token: str = Field(min_length=1, max_length=500)
+    token: str = Field(min_length=1, max_length=500, examples=["hf_1f0c2a9b4d5e_8a…"])
 
 
 class AuditEntry(Answer):

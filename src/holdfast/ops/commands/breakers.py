@@ -13,6 +13,7 @@ from holdfast.ops.commands.output import echo_json, hint, print_table, say, stat
 from holdfast.ops.commands.reading import near
 from holdfast.ops.commands.tables import Column
 from holdfast.ops.commands.target import ViewGroup, on_store, show_first, store_options
+from holdfast.ops.redact import without_secrets
 from holdfast.ops.text import length, short
 
 _COLUMNS: Final = (
@@ -50,7 +51,7 @@ def list_breakers(app: App, as_json: bool) -> None:
     Example:
       holdfast breakers list --json
     """  # noqa: D301 - click wants the backspace itself
-    views = app.breakers.list()
+    views = [without_secrets(view) for view in app.breakers.list()]
     if as_json:
         echo_json({"items": views})
         return
@@ -117,7 +118,7 @@ def _change(app: App, key: str, change: Callable[[str], None], as_json: bool) ->
     change(key)
     if key not in known:
         hint(f"no breaker {key!r} was seen here before: {near(key, known)} --app knows all of an app")
-    view = next(view for view in app.breakers.list() if view.key == key)
+    view = next(without_secrets(view) for view in app.breakers.list() if view.key == key)
     if as_json:
         echo_json(view)
     else:

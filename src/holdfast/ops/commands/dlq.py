@@ -18,6 +18,7 @@ from holdfast.ops.commands.reading import cursor_option, full_id, gathered, leng
 from holdfast.ops.commands.record import as_fields, print_record, store_now
 from holdfast.ops.commands.tables import Column
 from holdfast.ops.commands.target import ViewGroup, on_store, show_first, store_options
+from holdfast.ops.redact import without_secrets
 from holdfast.ops.text import ago, length, many, short
 from holdfast.types import Group
 
@@ -57,7 +58,7 @@ def list_groups(app: App, filters: dict[str, Any], as_json: bool) -> None:
     Example:
       holdfast dlq groups --since 2h
     """  # noqa: D301 - click wants the backspace itself
-    groups = app.dead_letters.groups(**resolved(app, filters))
+    groups = [without_secrets(group) for group in app.dead_letters.groups(**resolved(app, filters))]
     if as_json:
         echo_json({"items": groups})
         return
@@ -123,7 +124,7 @@ def list_letters(app: App, filters: dict[str, Any], limit: int, cursor: str, as_
             ago(record.ended_at, now),
             short(f"{record.error_name}: {record.message}" if record.error_name else record.reason, 100),
         ]
-        for record in page.items
+        for record in map(without_secrets, page.items)
     ]
     print_table(_LETTER_COLUMNS, rows)
     if page.cursor:

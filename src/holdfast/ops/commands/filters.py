@@ -63,5 +63,12 @@ def resolved(app: App, filters: dict[str, Any]) -> Filters:
 
 
 def count_of(app: App, filters: Filters) -> int:
-    """How many letters there are of these filters."""
-    return sum(group.count for group in app.dead_letters.groups(**filters))
+    """How many letters there are of these filters; with a text all must be found, as groups are of the newest alone."""
+    if not filters.get("text"):
+        return sum(group.count for group in app.dead_letters.groups(**filters))
+    count, cursor = 0, ""
+    while True:
+        page = app.dead_letters.list(limit=1000, cursor=cursor, **filters)
+        count, cursor = count + len(page.items), page.cursor
+        if not cursor:
+            return count

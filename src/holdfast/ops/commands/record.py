@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from holdfast.app import App
 from holdfast.ops.commands.output import state
 from holdfast.ops.commands.tables import Cell, Column
-from holdfast.ops.redact import shown
+from holdfast.ops.redact import shown, without_secrets
 from holdfast.ops.text import ago, block, instant, length, plain, short
 from holdfast.ports import Exchange
 from holdfast.types import Attempt, JobRecord, JobState
@@ -28,6 +28,7 @@ def store_now(app: App) -> float:
 
 def as_fields(record: JobRecord, *, has_attempts: bool = False) -> dict[str, Any]:
     """Every field, with payloads and the result as JSON without secrets."""
+    record = without_secrets(record)
     fields = asdict(record)
     for name in ("payload", "original_payload", "result"):
         fields[name] = shown(fields[name])
@@ -39,6 +40,7 @@ def as_fields(record: JobRecord, *, has_attempts: bool = False) -> dict[str, Any
 
 def row(record: JobRecord, now: float) -> list[Cell]:
     """A line of a list of jobs; `ROW` names the columns."""
+    record = without_secrets(record)
     is_failing = record.error_name and record.state is not _COMPLETED  # what has healed since is no reason
     why = f"{record.error_name}: {record.message}" if is_failing else record.reason
     return [
@@ -66,6 +68,7 @@ ROW = (
 
 def print_record(record: JobRecord, now: float) -> None:
     """All that is known of it."""
+    record = without_secrets(record)
     click.secho(plain(f"{record.task}  {record.id}"), bold=True)
     for name, text in _facts(record, now):
         if text:

@@ -17,6 +17,7 @@ from holdfast.ops.commands.output import console, echo_json, hint, state
 from holdfast.ops.commands.reading import length_of
 from holdfast.ops.commands.tables import Cell, Column, FittedTable
 from holdfast.ops.commands.target import on_store
+from holdfast.ops.redact import without_secrets
 from holdfast.ops.text import ago, instant, plain, short
 from holdfast.ports import WorkerRecord
 from holdfast.runtime.shared.by_hand import BreakerView
@@ -92,7 +93,8 @@ class Looker:
         stats = app.stats(_MINUTES)
         now_s = app.clock.monotonic()
         if self._grouped_s is None or now_s - self._grouped_s >= _GROUPS_EVERY_S:
-            self._groups, self._grouped_s = app.dead_letters.groups()[:_GROUPS], now_s
+            groups = app.dead_letters.groups()[:_GROUPS]
+            self._groups, self._grouped_s = [without_secrets(group) for group in groups], now_s
         return Snapshot(
             now=stats.now,
             store=app.store.capabilities.location,
@@ -102,7 +104,7 @@ class Looker:
             per_minute=stats.per_minute,
             success_rate=stats.success_rate,
             queues=app.queues.list(),
-            breakers=[view for view in app.breakers.list() if view.mode is not _CLOSED],
+            breakers=[without_secrets(view) for view in app.breakers.list() if view.mode is not _CLOSED],
             workers=stats.workers,
             groups=self._groups,
         )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,18 +14,21 @@ import click
 from holdfast.app import App
 from holdfast.clock import SystemClock, chance
 from holdfast.errors import StoreAway
+from holdfast.ops.commands.dev import DevPage, find_page
 from holdfast.ops.commands.lazy import Unusable
+from holdfast.ops.commands.log_option import log_option, log_to_stderr
 from holdfast.ops.commands.output import echo_json, say
 from holdfast.ops.commands.reading import length_of
 from holdfast.ops.commands.target import json_option, load_app, target_or_default
 from holdfast.ops.text import length, many
 from holdfast.ports import Capabilities, Clock
 from holdfast.runtime.outage import Outage
+from holdfast.runtime.place import place_of
+from holdfast.runtime.probe import served
 from holdfast.runtime.runner import Room
-from holdfast.runtime.supervisor import Supervisor
+from holdfast.runtime.supervisor import PROCESS, Supervisor
 from holdfast.runtime.worker import Exit, WorkerSettings
 
-_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _ENDS: Final = {
     Exit.DRAINED: "stopped: everything that had begun was finished",
     Exit.RELEASED: "stopped: the grace time ran out, and what was still running was given back",
@@ -40,6 +42,7 @@ def _settings(fn: Callable[..., None]) -> Callable[..., None]:
     number = click.IntRange(min=1)
     for option in (
         json_option,
+        log_option,
         click.option(
             "--lease",
             type=length_of,
@@ -81,12 +84,19 @@ def _settings(fn: Callable[..., None]) -> Callable[..., None]:
 @click.command()
 @_settings
 @click.option("--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Worker processes.")
-def worker(target: str | None, processes: int, as_json: bool, **options: Any) -> None:
+@click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Serve metrics and health there; 0 finds a port.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address for that port.")
+def worker(
+    target: str | None, processes: int, metrics_port: int | None, metrics_host: str, as_json: bool, **options: Any
+) -> None:
     """Run the jobs of an app, until told to stop.
 
     TARGET is module:app or file.py:app, or else $HOLDFAST_APP. The first Ctrl-C or SIGTERM finishes what is running,
     for at most --grace; the second ends everything at once. Processes that die are replaced. --concurrency, --threads
     and --isolates are for each process.
+
+    --metrics-port serves /metrics, /health/live and /health/ready of this worker alone; the fleet's metrics are at
+    /metrics of `holdfast serve`.
 
     \b
     Exit codes: 0 everything was finished, 2 could not start, 3 the grace time ran out,
@@ -96,23 +106,27 @@ def worker(target: str | None, processes: int, as_json: bool, **options: Any) ->
     Example:
       holdfast worker shop:app
       holdfast worker shop.py:app --processes 4 --queues mail,default
+      holdfast worker shop:app --metrics-port 9464 --log-format json
     """  # noqa: D301 - click wants the backspace itself
-    _run(target_or_default(target), processes, None, as_json, **options)
+    place = None if metrics_port is None else (metrics_host, metrics_port)
+    _run(target_or_default(target), processes, None, as_json, place=place, **options)
 
 
 @click.command()
 @_settings
-def dev(target: str | None, as_json: bool, **options: Any) -> None:
-    """A worker that starts again when a Python file changes.
+@click.option("--port", type=click.IntRange(1, 65_535), help="Of the page. [8080, or the next that is free]")
+def dev(target: str | None, port: int | None, as_json: bool, **options: Any) -> None:
+    """A worker, the HTTP API and the page; starts again when a file changes.
 
     TARGET is module:app or file.py:app, or else $HOLDFAST_APP. It watches the Python files in and below the current
-    folder, and runs one process.
+    folder, and runs one process. A file that cannot be loaded is told of, and waited for. Without the extra `web` there
+    is no page.
 
     \b
     Example:
       holdfast dev shop:app
     """  # noqa: D301 - click wants the backspace itself
-    _run(target_or_default(target), 1, Path.cwd(), as_json, **options)
+    _run(target_or_default(target), 1, Path.cwd(), as_json, page=find_page(port), **options)
 
 
 def _run(
@@ -121,6 +135,9 @@ def _run(
     watch: Path | None,
     as_json: bool,
     *,
+    page: DevPage | None = None,
+    place: tuple[str, int] | None = None,
+    log_format: str | None,
     concurrency: int,
     threads: int,
     isolates: int,
@@ -134,23 +151,53 @@ def _run(
         lease_s=lease,
         grace_s=grace,
     )
-    _log_to_stderr()
-    start = _checked(target) | {
-        "processes": processes,
-        "queues": list(settings.queues or ()),
-        "watch": None if watch is None else str(watch),
-    }
-    if as_json:
-        echo_json({"kind": "start"} | start)
-    else:
-        tell_start(start, settings)
-    supervisor = Supervisor(target, settings, processes, SystemClock(), watch=watch)
-    code = int(supervisor.run())
+    log_to_stderr(log_format)
+    found = _checked(target) if watch is None else _checked_or_broken(target)
+    if found is not None:
+        start = found | {
+            "processes": processes,
+            "queues": list(settings.queues or ()),
+            "watch": None if watch is None else str(watch),
+            "page": None if page is None else page.url,
+        }
+        if as_json:
+            echo_json({"kind": "start"} | start)
+        else:
+            tell_start(start, settings)
+    supervisor = Supervisor(
+        target,
+        settings,
+        processes,
+        SystemClock(),
+        watch=watch,
+        module=PROCESS if page is None else page.module,
+        arguments=() if page is None else page.arguments,
+        is_probed=place is not None,
+    )
+    with ExitStack() as block:
+        if place is not None:
+            _tell_port(place[0], _listening(block, supervisor, *place), as_json)
+        code = int(supervisor.run())
     if as_json:
         echo_json({"kind": "end", "code": code, "restarts": supervisor.restarts})
     elif code in _ENDS:
         say(_ENDS[Exit(code)])
     click.get_current_context().exit(code)
+
+
+def _listening(block: ExitStack, supervisor: Supervisor, host: str, port: int) -> int:
+    try:
+        return block.enter_context(served(supervisor, host, port))
+    except OSError as error:
+        raise Unusable(f"--metrics-port {port}: cannot listen on {host}: {error.strerror or error}") from error
+
+
+def _tell_port(host: str, port: int, as_json: bool) -> None:
+    name = f"[{host}]" if ":" in host else host
+    if as_json:
+        echo_json({"kind": "port", "metrics": f"http://{name}:{port}/metrics"})
+    else:
+        say(f"metrics    http://{name}:{port}/metrics, and /health/live and /health/ready there")
 
 
 def _checked(target: str) -> dict[str, Any]:
@@ -170,6 +217,17 @@ def _checked(target: str) -> dict[str, Any]:
         "tasks": sorted(app.specs),
         "schedules": sorted(app.scheduled),
     }
+
+
+def _checked_or_broken(target: str) -> dict[str, Any] | None:
+    """The same; None where a file of the user's is broken, which the next change may mend."""
+    try:
+        return _checked(target)
+    except Unusable as error:
+        cause = error.__cause__
+        if cause is None or not (isinstance(cause, SyntaxError) or place_of(cause)):
+            raise
+        return None
 
 
 def opened_patiently(app: App, clock: Clock) -> Capabilities:
@@ -204,6 +262,8 @@ def tell_start(start: dict[str, Any], settings: WorkerSettings) -> None:
     say(f"queues     {', '.join(start['queues']) or 'all'}")
     if start["watch"] is not None:
         say(f"watching   {start['watch']}: a change of a Python file starts the worker again")
+    if start.get("page"):
+        say(f"page       {start['page']}")
     processes = many(start["processes"], "process", "processes")
     say(f"{processes}; Ctrl-C finishes what is running (at most {length(settings.grace_s)}), twice ends at once")
 
@@ -215,10 +275,3 @@ def _queues(text: str | None) -> tuple[str, ...] | None:
     if not names:
         raise Unusable("--queues names none: write --queues mail,default")
     return names
-
-
-def _log_to_stderr() -> None:
-    level = os.environ.get("HOLDFAST_LOG", "INFO").upper()
-    if level not in logging.getLevelNamesMapping():
-        raise Unusable(f"HOLDFAST_LOG={level}: must be one of DEBUG, INFO, WARNING, ERROR, CRITICAL")
-    logging.basicConfig(level=level, format=_FORMAT)

@@ -1,0 +1,150 @@
+"""What the first page shows, made of one look at the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from holdfast.ops.api import schemas
+from holdfast.ops.redact import redacted_text
+from holdfast.ports import Capabilities, Count, Stats, Value
+from holdfast.runtime.counts import BOUNDS_S, FLEET, RUN_LE, WAIT_LE
+from holdfast.runtime.shared.by_hand import breaker_views
+from holdfast.runtime.shared.guards import is_paused
+from holdfast.runtime.shared.names import QUEUE
+from holdfast.types import BreakerMode, JobState
+
+MINUTES: Final = 60
+"""How far back it goes."""
+_ENDS: Final = ("completed", "retried", "failed")
+_FAILED: Final = "failed:"
+_CLOSED: Final = frozenset({BreakerMode.CLOSED, BreakerMode.DISABLED})
+
+
+class Condition:
+    """How the app is: what its health says, and which alerts there are."""
+
+    __slots__ = ("alerts", "score", "status")
+
+    def __init__(self, status: str, score: float, alerts: list[schemas.AlertAnswer]) -> None:
+        self.status = status
+        self.score = score
+        self.alerts = alerts
+
+
+def overview_of(
+    stats: Stats, values: Mapping[str, Value], store: Capabilities, condition: Condition
+) -> schemas.Overview:
+    """Everything counted, put together."""
+    states: dict[str, int] = {}
+    for tally in stats.tallies:
+        states[tally.state.value] = states.get(tally.state.value, 0) + tally.n
+    minutes = _minutes(stats)
+    completed = sum(one.completed for one in minutes)
+    ended = completed + sum(one.retried + one.failed for one in minutes)
+    by_type: dict[str, int] = {}
+    for count in stats.counts:
+        if count.name.startswith(_FAILED):
+            name = count.name.removeprefix(_FAILED)
+            by_type[name] = by_type.get(name, 0) + count.n
+    breakers = breaker_views(values.values(), stats.now)
+    return schemas.Overview.model_construct(
+        now_at=stats.now,
+        store=store.location,
+        store_name=store.name,
+        is_durable=store.is_durable,
+        durability=store.durability,
+        warnings=[redacted_text(line) for line in store.warnings],
+        states=states,
+        per_second=_per_second(minutes, stats.now),
+        success_rate=completed / ended if ended else None,
+        minutes=minutes,
+        failures_by_type=dict(sorted(by_type.items())),
+        queues=queues_of(stats, values),
+        workers=len(stats.workers),
+        open_breakers=[view.key for view in breakers if view.mode not in _CLOSED],
+        dead_letters=states.get(JobState.DEAD_LETTER.value, 0),
+        health=condition.status,
+        score=condition.score,
+        alerts=condition.alerts,
+    )
+
+
+def queues_of(stats: Stats, values: Mapping[str, Value]) -> list[schemas.QueueAnswer]:
+    """The queues that there are jobs in, or that are paused, by name."""
+    paused = {key.removeprefix(QUEUE) for key, one in values.items() if key.startswith(QUEUE) and is_paused(one.data)}
+    states: dict[str, dict[str, int]] = {name: {} for name in paused}
+    for tally in stats.tallies:
+        counts = states.setdefault(tally.queue, {})
+        counts[tally.state.value] = counts.get(tally.state.value, 0) + tally.n
+    return [
+        schemas.QueueAnswer.model_construct(
+            name=name,
+            is_paused=name in paused,
+            depth=sum(n for state, n in states[name].items() if not JobState(state).is_terminal),
+            states=states[name],
+            lag_s=_lag(stats, name),
+        )
+        for name in sorted(states)
+    ]
+
+
+def _lag(stats: Stats, queue: str) -> float | None:
+    ready_at = stats.oldest_ready_at.get(queue)
+    return None if ready_at is None else max(0.0, stats.now - ready_at)
+
+
+def _minutes(stats: Stats) -> list[schemas.MinuteAnswer]:
+    last = int(stats.now // 60)
+    ends: dict[int, dict[str, int]] = {}
+    runs: dict[int, list[int]] = {}
+    waits: dict[int, list[int]] = {}
+    for count in stats.counts:
+        if count.name in _ENDS:
+            of_minute = ends.setdefault(count.minute, dict.fromkeys(_ENDS, 0))
+            of_minute[count.name] += count.n
+        elif count.task == FLEET and count.name.startswith(RUN_LE):
+            _add(runs, count, RUN_LE)
+        elif count.task == FLEET and count.name.startswith(WAIT_LE):
+            _add(waits, count, WAIT_LE)
+    nothing = dict.fromkeys(_ENDS, 0)
+    return [
+        schemas.MinuteAnswer.model_construct(
+            at=minute * 60.0,
+            completed=ends.get(minute, nothing)["completed"],
+            retried=ends.get(minute, nothing)["retried"],
+            failed=ends.get(minute, nothing)["failed"],
+            run_p50_s=quantile(runs.get(minute, ()), 0.5),
+            run_p95_s=quantile(runs.get(minute, ()), 0.95),
+            wait_p50_s=quantile(waits.get(minute, ()), 0.5),
+            wait_p95_s=quantile(waits.get(minute, ()), 0.95),
+        )
+        for minute in range(last - MINUTES + 1, last + 1)
+    ]
+
+
+def _add(histograms: dict[int, list[int]], count: Count, prefix: str) -> None:
+    bucket = int(count.name.removeprefix(prefix))
+    if 0 <= bucket <= len(BOUNDS_S):
+        histograms.setdefault(count.minute, [0] * (len(BOUNDS_S) + 1))[bucket] += count.n
+
+
+def quantile(buckets: Iterable[int], share: float) -> float | None:
+    """About which value so large a share lies under, taken as even within a bucket; None without any."""
+    counts = list(buckets)
+    wanted = share * sum(counts)
+    if wanted <= 0.0:
+        return None
+    low_s = 0.0
+    for high_s, n in zip(BOUNDS_S, counts, strict=False):
+        if n and wanted <= n:
+            return round(low_s + (high_s - low_s) * wanted / n, 6)
+        wanted -= n
+        low_s = high_s
+    return BOUNDS_S[-1]  # beyond the last bound nobody knows how far
+
+
+def _per_second(minutes: list[schemas.MinuteAnswer], now: float) -> float:
+    """Over this minute and the one before."""
+    ended = sum(one.completed + one.retried + one.failed for one in minutes[-2:])
+    return round(ended / (60.0 + now % 60.0), 3)

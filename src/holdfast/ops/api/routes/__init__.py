@@ -1,0 +1,3 @@
+"""The routes, by subject."""
+
+from __future__ import annotations

@@ -1,0 +1,114 @@
+"""Replays: many dead letters back to the queue, done by the workers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+from msgspec.structs import replace
+
+from holdfast.errors import Invalid, NotFound
+from holdfast.ops.api import schemas
+from holdfast.ops.api.asking import Asker, Operator, Viewer
+from holdfast.ops.api.openapi import changes, looks
+from holdfast.ops.api.routes.letters import filters_of
+from holdfast.ops.api.shapes import replay_of, sample_of
+from holdfast.ops.redact import HIDDEN
+from holdfast.runtime.inbox import Inbox
+from holdfast.runtime.replay import Replay
+from holdfast.runtime.replays import Preview, Replays
+
+router = APIRouter(prefix="/replays", tags=["replays"])
+
+ReplayId = Annotated[str, Path(min_length=1, max_length=64, description="The replay's id.")]
+
+
+@router.post("/preview", responses=changes())
+async def preview_replay(asker: Operator, asked: schemas.ReplayRequest) -> schemas.PreviewAnswer:
+    """What a replay would do: how many letters, and a few of them with the edit applied. Nothing is stored."""
+    preview = await _start(asker, asked, dry_run=True)
+    if not isinstance(preview, Preview):
+        raise TypeError("a dry run makes no replay")
+    sample = [sample_of(record, asker.server.form_of(record.task)) for record in preview.sample]
+    return schemas.PreviewAnswer.model_construct(total=preview.total, sample=sample)
+
+
+@router.post("", status_code=201, responses=changes())
+async def start_replay(asker: Operator, asked: schemas.ReplayRequest) -> schemas.ReplayAnswer:
+    """Begin a replay. Asked twice with one replay_id, it is one replay."""
+    replay = await _start(asker, asked, dry_run=False)
+    if not isinstance(replay, Replay):
+        raise TypeError("only a dry run makes a preview")
+    _refuse_foreign(asker, replay)
+    await asker.audit("replay.start", replay.id, f"{replay.total} letters")
+    return replay_of(replay)
+
+
+@router.get("", responses=looks())
+async def list_replays(asker: Viewer) -> schemas.ReplayList:
+    """Every replay, newest first; of those that have ended, the latest 50."""
+    found = await asker.app.dead_letters.areplays()
+    own = [replay for replay in found if asker.tenant in (None, replay.query.tenant)]
+    return schemas.ReplayList.model_construct(items=[replay_of(replay) for replay in own])
+
+
+@router.post("/{id}/pause", responses=changes(404))
+async def pause_replay(asker: Operator, id: ReplayId) -> schemas.ReplayAnswer:  # noqa: A002
+    """Send nothing more until it is resumed."""
+    replays = await _own(asker, id)
+    replay = await replays.pause(id, f"paused by {asker.principal.name}")
+    await asker.audit("replay.pause", id, replay.state.value)
+    return replay_of(replay)
+
+
+@router.post("/{id}/resume", responses=changes(404))
+async def resume_replay(asker: Operator, id: ReplayId) -> schemas.ReplayAnswer:  # noqa: A002
+    """Go on where it was paused."""
+    replays = await _own(asker, id)
+    replay = await replays.resume(id)
+    await asker.audit("replay.resume", id, replay.state.value)
+    return replay_of(replay)
+
+
+@router.post("/{id}/stop", responses=changes(404))
+async def stop_replay(asker: Operator, id: ReplayId) -> schemas.ReplayAnswer:  # noqa: A002
+    """End it; what was sent stays sent."""
+    replays = await _own(asker, id)
+    replay = await replays.stop(id, f"stopped by {asker.principal.name}")
+    await asker.audit("replay.stop", id, replay.state.value)
+    return replay_of(replay)
+
+
+async def _start(asker: Asker, asked: schemas.ReplayRequest, *, dry_run: bool) -> Replay | Preview:
+    if asked.edit is not None and _has_hidden(asked.edit):
+        raise Invalid(f"edit: a value in it reads {HIDDEN}; leave out what is to stay as it is")
+    inbox = Inbox(asker.app.store)
+    query = await inbox.query(**filters_of(asker, asked.filter))
+    return await inbox.replays.start(
+        replace(query, tenant=asker.tenant_for(query.tenant)),
+        edit=asked.edit,
+        canary=asked.canary,
+        rate=asked.rate,
+        replay_id=asked.replay_id,
+        dry_run=dry_run,
+    )
+
+
+async def _own(asker: Asker, replay_id: str) -> Replays:
+    """The replays' desk, once it is certain that this one may be touched; else NotFound."""
+    replays = Inbox(asker.app.store).replays
+    _refuse_foreign(asker, await replays.show(replay_id))
+    return replays
+
+
+def _refuse_foreign(asker: Asker, replay: Replay) -> None:
+    if asker.tenant not in (None, replay.query.tenant):
+        raise NotFound(f"no replay has the id {replay.id!r}")
+
+
+def _has_hidden(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_hidden, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_hidden, value))
+    return isinstance(value, str) and HIDDEN in value

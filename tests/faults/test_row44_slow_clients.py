@@ -1,0 +1,123 @@
+"""Row 44: slow clients and floods. Others are answered meanwhile, and workers keep their heartbeats."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx
+from msgspec.structs import replace
+
+from tests.faults.arena import Arena
+from tests.faults.conftest import Report
+from tests.faults.web import UNLIMITED, bearer, served
+from tests.faults.workers import CLOCK, LEASE_S, poll
+
+PARTS: Final = (
+    b"",
+    b"GET /jobs HTT",
+    b"GET /jobs HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+    b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 900\r\n"
+    + f"Authorization: {bearer('admin')['Authorization']}\r\n\r\n".encode()
+    + b'{"task": ',
+)
+
+
+@contextmanager
+def slow_clients(url: str, count: int) -> Iterator[list[socket.socket]]:
+    """So many sockets that have begun a request and do not go on."""
+    place = (urlsplit(url).hostname, urlsplit(url).port)
+    sockets = []
+    try:
+        for number in range(count):
+            one = socket.create_connection(place, 10)
+            sockets.append(one)
+            one.sendall(PARTS[number % len(PARTS)])
+        yield sockets
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def test_slow_clients_hold_up_neither_others_nor_workers(arena: Arena, is_full: bool, report: Report) -> None:
+    count = 500 if is_full else 240
+    answers: list[float] = []
+    gaps: list[float] = []
+    with arena.fleet() as fleet, served(arena.app, UNLIMITED) as url:
+        fleet.start()
+        poll(lambda: len(arena.stats().workers) == 1, 20, "the worker is there")
+        with slow_clients(url, count), httpx.Client(base_url=url, headers=bearer("operator"), timeout=10) as client:
+            for number in range(40):
+                began_s = CLOCK.monotonic()
+                made = client.post("/jobs", json={"task": "work", "arguments": {"number": number}})
+                answers.append(CLOCK.monotonic() - began_s)
+                assert made.status_code == 201
+                stats = arena.stats()
+                gaps += [stats.now - worker.seen_at for worker in stats.workers]
+                CLOCK.sleep(0.02)
+            arena.quiesce(20)
+        assert len(fleet.running) == 1
+        fleet.stop()
+    assert len(gaps) >= 40
+    assert max(gaps) < LEASE_S, "the worker's heartbeats were late"
+    assert sorted(answers)[len(answers) * 9 // 10] < 1.0
+    report(f"row 44: {count} slow sockets, worst answer {max(answers):.2f} s, worst heartbeat gap {max(gaps):.2f} s")
+
+
+def test_a_body_that_trickles_is_refused_in_time(arena: Arena) -> None:
+    with served(arena.app, replace(UNLIMITED, body_s=0.2)) as url, slow_clients(url, 4) as sockets:
+        sockets[3].settimeout(10)
+        assert sockets[3].recv(100).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_large_body_is_refused_before_it_is_sent(arena: Arena) -> None:
+    head = (
+        b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        + f"Authorization: {bearer('admin')['Authorization']}\r\n".encode()
+    )
+    with served(arena.app, UNLIMITED) as url:
+        place = (urlsplit(url).hostname, urlsplit(url).port)
+        with socket.create_connection(place, 10) as one:
+            one.sendall(head + b"Content-Length: 64000000\r\n\r\n")
+            assert one.recv(100).startswith(b"HTTP/1.1 413 ")
+        with socket.create_connection(place, 10) as one:
+            one.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
+            chunk = b"10000\r\n" + b" " * 65_536 + b"\r\n"
+            for _ in range(17):
+                one.sendall(chunk)
+            assert one.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_flood_is_asked_to_wait_and_another_token_is_not(arena: Arena) -> None:
+    settings = replace(UNLIMITED, submit_rate="20/minute", read_rate="20/minute")
+    body = {"task": "echo", "arguments": {"value": 1}}
+    with served(arena.app, settings) as url, httpx.Client(base_url=url, timeout=10) as client:
+        for method in ("POST", "GET"):
+            flood = [client.request(method, "/jobs", headers=bearer("admin"), json=body) for _ in range(30)]
+            refused = [answer for answer in flood if answer.status_code == 429]
+            assert len(refused) == 10
+            assert all(1 <= int(answer.headers["Retry-After"]) <= 60 for answer in refused)
+            assert client.request(method, "/jobs", headers=bearer("operator"), json=body).is_success
+
+
+def test_only_so_many_may_listen_and_one_who_leaves_makes_room(arena: Arena) -> None:
+    with served(arena.app, replace(UNLIMITED, max_clients=3)) as url, httpx.Client(base_url=url, timeout=10) as client:
+        headers = bearer("viewer")
+        with ExitStack() as open_streams:
+            bodies = []
+            for _ in range(3):
+                answer = open_streams.enter_context(client.stream("GET", "/events", headers=headers))
+                assert answer.status_code == 200
+                bodies.append(answer.iter_bytes())
+                next(bodies[-1])
+            refused = client.get("/events", headers=headers)
+            assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
+
+        def is_let_in() -> bool:
+            with client.stream("GET", "/events", headers=headers) as again:
+                return again.status_code == 200
+
+        poll(is_let_in, 10, "there is room again")

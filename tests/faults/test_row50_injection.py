@@ -1,0 +1,143 @@
+"""Row 50: strings that are SQL, Lua, patterns, paths or keys to somebody. They are text, and find only themselves."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx
+
+from holdfast.ops.api import build_api
+from tests.faults.arena import Arena
+from tests.faults.conftest import Report, every_store
+from tests.faults.web import UNLIMITED, asking
+
+HOSTILE: Final = (
+    "' OR 1=1--",
+    "'; DROP TABLE holdfast_jobs; --",
+    '" OR ""="',
+    "x') UNION SELECT payload FROM holdfast_jobs --",
+    "%",
+    "_",
+    "%' ESCAPE '",
+    "\\",
+    "*",
+    "[a-z]*",
+    "holdfast_*",
+    "{other}:state",
+    "}{\r\nFLUSHALL\r\n",
+    "a\nb",
+    "$1",
+    "%(task)s",
+    ":task",
+    "?",
+    "{0.__class__}",
+    "return redis.call('FLUSHALL')",
+    "../../etc/passwd",
+    "$.payload",
+    "$(touch x)",
+    "`id`",
+    "${jndi:ldap://x}",
+    "a\x00b",
+    "\U0001f980",
+    "-1",
+    "1e999",
+    "9" * 30,
+    "true",
+    "null",
+    "NaN",
+)
+FILTERS: Final = {
+    "/jobs": ("task", "queue", "tenant", "user", "project", "text", "cursor", "state", "since", "limit", "sort"),
+    "/dead-letters": ("group", "task", "tenant", "text", "cursor", "failure_type", "until", "order"),
+    "/dead-letters/groups": ("group", "task", "tenant", "text", "sort"),
+    "/dead-letters/export": ("group", "task", "tenant", "text", "format"),
+    "/retry/dead-letters": ("group", "task", "text", "cursor"),
+}
+EXACT: Final = ("task", "queue", "tenant", "user", "project")
+IN_PATHS: Final = (
+    "POST /queues/{}/pause",
+    "POST /queues/{}/resume",
+    "GET /jobs/{}",
+    "POST /jobs/{}/cancel",
+    "POST /jobs/{}/retry",
+    "GET /dead-letters/{}",
+    "DELETE /dead-letters/{}",
+    "POST /dead-letters/{}/retry",
+    "POST /replays/{}/stop",
+    "POST /breakers/{}/reset",
+    "POST /breakers/{}/force-open",
+    "POST /schedules/{}/pause",
+    "POST /tasks/{}/validate",
+    "POST /retry/circuit-breakers/{}/reset",
+    "POST /retry/simulate-failure?task_type={}",
+)
+IN_BODIES: Final = ("queue", "idempotency_key", "tenant", "user", "project", "task")
+
+
+class Attack:
+    """Sends hostile strings to every place that takes one, and keeps what broke."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+        self.asked = 0
+        self.broken: list[tuple[str, str, int]] = []
+
+    async def send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        self.asked += 1
+        answer = await self._client.request(method, path, **options)
+        if answer.status_code >= 500:
+            self.broken.append((method, f"{path} {options}", answer.status_code))
+        return answer
+
+    async def filter(self, path: str, name: str, text: str) -> set[str]:
+        """The ids that a filter finds."""
+        answer = await self.send("GET", path, params={name: text})
+        is_list = answer.status_code == 200 and path == "/jobs"
+        return {item["id"] for item in answer.json()["items"]} if is_list else set()
+
+    async def act(self, route: str, text: str) -> None:
+        method, _, path = route.partition(" ")
+        body: Any = {"arguments": {}} if path.endswith("/validate") else None
+        await self.send(method, path.format(quote(text, safe="")), json=body)
+
+    async def submit(self, field: str, text: str) -> None:
+        body = {"task": "echo", "arguments": {"value": text}, "user": "hostile", field: text}
+        made = await self.send("POST", "/jobs", json=body)
+        if made.status_code == 201:
+            job = (await self.send("GET", f"/jobs/{made.json()['id']}")).json()
+            assert (job["arguments"], job[field]) == ({"value": text}, text)
+
+
+@every_store
+async def test_what_is_code_to_somebody_is_text_here(arena: Arena, is_full: bool, report: Report) -> None:
+    kept = set(arena.enqueue([arena.call("echo", f"kept {number}") for number in range(5)]))
+    places: list[tuple[str, str]] = [(path, name) for path, names in FILTERS.items() for name in names]
+    places += [("", route) for route in (*IN_PATHS, *IN_BODIES)]
+    async with asking(build_api(arena.app, UNLIMITED)) as client:
+        attack = Attack(client)
+        for number, text in enumerate(HOSTILE):
+            for path, name in places if is_full else places[number % 5 :: 5]:
+                if path:
+                    found = await attack.filter(path, name, text)
+                    assert name not in EXACT or not found & kept, (path, name, text)
+                elif " " in name:
+                    await attack.act(name, text)
+                else:
+                    await attack.submit(name, text)
+
+    assert attack.broken == []
+    left = await arena.app.store.get(list(kept))
+    assert [one.state.value if one else "gone" for one in left] == ["queued"] * 5
+    report(f"row 50: {len(HOSTILE)} strings, {attack.asked} requests, 5xx 0, jobs lost 0")
+
+
+@every_store
+async def test_a_pattern_finds_only_itself(arena: Arena) -> None:
+    marked = {text: arena.app.tasks["echo"].enqueue(f"<{text}>").id for text in ("%", "_", "*", "a%b", "[x]", "\\")}
+    arena.app.tasks["echo"].enqueue("<x> <axb>")
+    async with asking(build_api(arena.app, UNLIMITED)) as client:
+        for text, id_ in marked.items():
+            wanted = f"<{text}>".replace("\\", "\\\\")  # as JSON has it
+            found = (await client.get("/jobs", params={"text": wanted})).json()["items"]
+            assert [item["id"] for item in found] == [id_], text
