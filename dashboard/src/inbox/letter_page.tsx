@@ -1,0 +1,213 @@
+/** One letter: what happened, why it was given up, and how to send it back. */
+import { useMemo, useState } from "preact/hooks";
+import { api } from "../api/client";
+import { useKeys } from "../frame/keys";
+import { useResource } from "../frame/resource";
+import { go, href } from "../frame/router";
+import { canOperate } from "../frame/session";
+import {
+  Badge,
+  Button,
+  CodeBlock,
+  confirmed,
+  done,
+  Empty,
+  Facts,
+  failed,
+  Icon,
+  Loaded,
+  PageHead,
+  Panel,
+  Skeleton,
+  Time,
+} from "../ui";
+import { changesBetween } from "./diff";
+import { exactText, isObject } from "./exact";
+import { type Letter, loadLetter, retryLetter } from "./letter";
+import { Changes, Payload } from "./Payload";
+import { Timeline } from "./Timeline";
+import { Traceback } from "./Traceback";
+import { causeOf, failureInWords, reasonInWords, several } from "./words";
+
+export function LetterPage({ id }: { readonly id: string }) {
+  const found = useResource(`letter ${id}`, (signal) => loadLetter(id, signal));
+  return (
+    <>
+      <a class="crumb" href={href("inbox")}>
+        <Icon name="back" size={13} /> Inbox
+      </a>
+      {found.problem?.status === 404 ? (
+        <Empty title="This letter is not here any more" icon="search">
+          It was removed, or completed so long ago that it was cleared away. Its id: <span class="mono">{id}</span>
+        </Empty>
+      ) : (
+        <Loaded of={found} skeleton={<Skeleton lines={3} isTall />}>
+          {(letter) => <Shown key={id} letter={letter} reload={found.reload} />}
+        </Loaded>
+      )}
+    </>
+  );
+}
+
+function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: () => Promise<void> }) {
+  const { job } = letter;
+  const isDead = job.state === "dead_letter";
+  const canRetry = isDead && canOperate.value;
+  const [picked, setPicked] = useState<number | null>(null);
+  const last = job.attempts.findLast((attempt) => attempt.error_name !== "") ?? job.attempts.at(-1);
+  const chosen = job.attempts.find((attempt) => attempt.number === picked) ?? last;
+  // Only another attempt makes another letter of it; a refresh must not take away what was typed.
+  const edited = useMemo(() => letter, [job.id, job.attempt, job.state]);
+
+  const [isEdited, setEdited] = useState(false);
+
+  const retry = async () => {
+    const isSure =
+      !isEdited ||
+      (await confirmed({
+        title: "Retry without your edits?",
+        text: "It goes back to the queue with the arguments as they are stored. “Edit and retry” sends what you typed.",
+        action: "Retry as stored",
+      }));
+    if (!isSure) return;
+    const { is_done } = await retryLetter(job.id, null);
+    done(is_done ? "Sent back to the queue" : "It is no dead letter any more");
+    await reload();
+  };
+  const remove = async () => {
+    const isSure = await confirmed({
+      title: "Remove this letter?",
+      text: "It is deleted for good, with its arguments and every attempt. Nobody can send it back after that.",
+      action: "Remove the letter",
+      isDanger: true,
+    });
+    if (!isSure) return;
+    await api.delete("/dead-letters/{id}", { path: { id: job.id } });
+    done("Removed");
+    go(job.fingerprint ? href(["inbox", job.fingerprint]) : href("inbox"));
+  };
+  useKeys(canRetry ? [{ keys: "r", does: "retry the letter", run: () => void retry().catch(failed) }] : []);
+
+  return (
+    <>
+      <PageHead
+        title={job.error_name || job.task}
+        note={
+          <span class="row">
+            <Badge of={job.state} />
+            {job.failure_type && <Badge of={job.failure_type} />}
+            {job.severity && <Badge of={job.severity} />}
+          </span>
+        }
+      >
+        {canRetry && (
+          <>
+            <Button icon="trash" kind="quiet" onClick={remove}>
+              Remove
+            </Button>
+            <Button icon="retry" kind="main" onClick={retry}>
+              Retry
+            </Button>
+          </>
+        )}
+      </PageHead>
+      <p class="group-message">{job.message || causeOf(job)}</p>
+      {isDead ? (
+        <div class="why tone-grave">
+          <strong>
+            Given up <Time at={job.ended_at ?? job.last_failed_at} />
+          </strong>
+          <span>
+            {reasonInWords(job.reason)} {failureInWords(job.failure_type)}
+          </span>
+        </div>
+      ) : (
+        <div class="why tone-busy" role="status">
+          <strong>No dead letter any more</strong>
+          <span>
+            It is {job.state.replace("_", " ")} now. What is below is what is known of it so far; it goes on being
+            updated. <a href={href(["jobs", job.id])}>Open the job</a>
+          </span>
+        </div>
+      )}
+      <Panel title="Letter">
+        <Facts
+          of={[
+            ["Task", job.task],
+            ["Id", <span class="mono">{job.id}</span>],
+            [
+              "Cause",
+              job.fingerprint && (
+                <a class="mono" href={href(["inbox", job.fingerprint])}>
+                  {job.fingerprint}
+                </a>
+              ),
+            ],
+            ["Queue", job.queue],
+            ["Tenant", job.tenant],
+            ["User", job.user],
+            ["Project", job.project],
+            ["Enqueued", <Time at={job.created_at} />],
+            ["First failed", job.first_failed_at && <Time at={job.first_failed_at} />],
+            ["Last failed", job.last_failed_at && <Time at={job.last_failed_at} />],
+            ["Attempts", `${job.attempt}`],
+            ["Sent back before", job.replays > 0 ? several(job.replays, "time", "times") : ""],
+            ["Idempotency key", job.idempotency_key && <span class="mono">{job.idempotency_key}</span>],
+            ["Trace", job.trace && <span class="mono">{traceId(job.trace)}</span>],
+          ]}
+        />
+      </Panel>
+      <Panel title={several(job.attempts.length, "attempt", "attempts")}>
+        <Timeline
+          attempts={job.attempts}
+          createdAt={job.created_at}
+          chosen={chosen?.number ?? 0}
+          onChoose={setPicked}
+        />
+      </Panel>
+      {chosen && (
+        <Panel
+          title={`Traceback of attempt ${chosen.number}`}
+          aside={
+            picked !== null && last && picked !== last.number ? (
+              <Button isSmall kind="quiet" onClick={() => setPicked(null)}>
+                Newest
+              </Button>
+            ) : null
+          }
+        >
+          <Traceback key={chosen.number} of={chosen} />
+        </Panel>
+      )}
+      <Panel title="Arguments">
+        {letter.original !== null && isObject(letter.arguments) && (
+          <div class="was-edited">
+            <strong>Edited since it was enqueued</strong>
+            <Changes of={changesBetween(letter.original, letter.arguments)} />
+          </div>
+        )}
+        {canRetry && isObject(edited.arguments) ? (
+          <Payload key={`${job.attempt} ${job.state}`} letter={edited} onEdited={setEdited} onRetried={reload} />
+        ) : (
+          <>
+            {canRetry && (
+              <p class="note">
+                <Icon name="warning" />
+                <span>These arguments are no JSON object, so they cannot be edited here.</span>
+              </p>
+            )}
+            <CodeBlock
+              label="Arguments"
+              text={typeof letter.arguments === "string" ? letter.arguments : exactText(letter.arguments, 2)}
+            />
+          </>
+        )}
+      </Panel>
+    </>
+  );
+}
+
+/** The trace id of a W3C traceparent; what is none stays as it is. */
+function traceId(trace: string): string {
+  return /^[0-9a-f]{2}-([0-9a-f]{32})-/.exec(trace)?.[1] ?? trace;
+}
