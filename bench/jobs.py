@@ -44,7 +44,7 @@ def main() -> int:
         shares.append(busy_share())
         bars = part.bars(results)
         are_met = are_met and all(bar.is_met for bar in bars)
-        facts = {**_machine(options.dir, fsync_us, shares[-2:]), **facts}
+        facts = {**machine(options.dir, fsync_us, shares[-2:]), **facts}
         report[name] = {"facts": facts, "results": asdict(results), "bars": [asdict(bar) for bar in bars]}
         if not options.json:
             print(f"\n==== {part.TITLE}")
@@ -78,7 +78,8 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _machine(folder: Path, fsync_us: list[list[float]], shares: list[float]) -> dict[str, str]:
+def machine(folder: Path, fsync_us: list[list[float]], shares: list[float]) -> dict[str, str]:
+    """What the figures depend on."""
     kind, mount = filesystem(folder)
     syncs = " and ".join(f"{median(times):.0f} (p99 {percentile(times, 99):.0f})" for times in fsync_us)
     return {

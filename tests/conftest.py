@@ -10,6 +10,11 @@ from tests.servers import NOT_INSTALLED, postgres_server, postgres_url, redis_se
 __all__ = ["anyio_backend", "clock", "postgres_server", "postgres_url", "redis_server", "redis_url"]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """The marks of this project."""
+    config.addinivalue_line("markers", "waits: mostly waits, so that others that do may run beside it")
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"

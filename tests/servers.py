@@ -154,6 +154,7 @@ class RedisServer(_Server):
             "requirepass": self.password,
             "masterauth": self.password,
             "save": "",
+            "repl-diskless-sync-delay": "0",  # or a replica waits 5 s for others to come
             "dir": str(self.folder),
             **self.options,
         }

@@ -99,7 +99,7 @@ def _user_frames(error: BaseException) -> list[str]:
         line = f"{_module_of(frame)}:{code.co_qualname}"
         if not every or every[-1] != line:
             every.append(line)
-        if _is_users(code.co_filename) and (not users or users[-1] != line):
+        if is_users(code.co_filename) and (not users or users[-1] != line):
             users.append(line)
     return users[-_FRAMES_KEPT:] or every[-_LIBRARY_FRAMES_KEPT:]
 
@@ -119,7 +119,8 @@ def _module_of(frame: FrameType) -> str:
     return os.path.splitext(os.path.basename(frame.f_code.co_filename))[0]
 
 
-def _is_users(filename: str) -> bool:
+def is_users(filename: str) -> bool:
+    """Whether a file is of the users' own code: neither Holdfast's, nor installed, nor Python's own."""
     if filename.startswith((_OWN_FOLDER, "<frozen")) or any(part in filename for part in _INSTALLED):
         return False
     return not filename.startswith(_STDLIB_FOLDER)

@@ -325,12 +325,17 @@ class Group(Struct, frozen=True, kw_only=True):
     fingerprint: str
     count: int
     tasks: tuple[str, ...]
+    tenants: tuple[str, ...] = ()
+    """By name, at most 20 of them; letters without a tenant do not show."""
     failure_type: FailureType
     severity: Severity
     error_name: str
     message: str
-    """Of the newest of them."""
+    """Of the one that was given up last."""
     first_at: float
     last_at: float
+    hours: tuple[int, ...] = ()
+    """How many of them were given up in each of the last 24 hours of the store's clock, oldest first: the last number is
+    that of the hour that has begun."""
     sample_id: str
-    """The newest of them."""
+    """The one that was given up last."""

@@ -26,6 +26,8 @@ def on(*names: str) -> pytest.MarkDecorator:
 
 
 every_store: Final = on("sqlite", "postgres", "redis")
+waits: Final = pytest.mark.waits
+"""The test waits for leases and limits most of the time, and keeps no processor busy."""
 
 
 @pytest.fixture(scope="session")

@@ -14,10 +14,11 @@ import holdfast
 from holdfast.runtime.runner import Room
 from tests.faults import checker
 from tests.faults.arena import Arena
-from tests.faults.conftest import every_store
+from tests.faults.conftest import every_store, waits
 from tests.faults.test_row03_zombie import pause_past_the_lease
 from tests.faults.workers import SETTINGS, poll
 
+pytestmark = waits
 Edit = tuple[str, str, str, int]
 """A file of stores/, a pattern, what stands there instead, and how often it is found."""
 
@@ -42,6 +43,8 @@ LATE_ACKNOWLEDGEMENT: Final[dict[str, Edit]] = {
     "redis": ("redis/lua/claim.lua", r"struct\.pack\(FRONT, RUNNING", "struct.pack(FRONT, COMPLETED", 1),
 }
 ROOM: Final = replace(SETTINGS, room=Room(concurrency=2, threads=1, isolates=1))
+HASTY: Final = replace(ROOM, grace_s=0.1)
+"""Its jobs do not end by themselves, and nobody asks what becomes of them once the checker has seen enough."""
 
 
 @pytest.fixture
@@ -75,7 +78,7 @@ def test_without_the_guard_of_the_sweep(arena: Arena, store: str, tmp_path: Path
     # They last until somebody takes them: a worker that was given up before it had any would leave all to the other.
     arena.enqueue([arena.call("work", n, seconds=60.0) for n in range(4)])
     with arena.fleet(source=broken(tmp_path, SWEEP_GUARD[store])) as fleet:
-        fleet.supervise(2, ROOM)
+        fleet.supervise(2, HASTY)
         poll(
             lambda: any(len(runs) > 1 for runs in checker.runs_by_job(arena.effects()).values()), 30, "a job runs twice"
         )

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from holdfast.runtime.runner import Room
 from tests.faults import checker
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report, every_store
+from tests.faults.conftest import Report, every_store, waits
 from tests.faults.load import Dice, mixed_calls
 from tests.faults.workers import CLOCK, LEASE_S, SETTINGS, SWEEP_S, Fleet, poll
 
@@ -52,6 +52,7 @@ def test_killed_workers_lose_nothing_and_repeat_only_what_they_held(
     )
 
 
+@waits
 @every_store
 def test_what_a_dead_worker_held_does_not_queue_behind_the_backlog(arena: Arena) -> None:
     held = arena.enqueue([arena.call("once", 60.0) for _ in range(4)])

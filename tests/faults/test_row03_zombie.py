@@ -11,9 +11,10 @@ from holdfast.runtime.worker import Exit
 from tests.faults import checker
 from tests.faults.arena import Arena
 from tests.faults.checker import Evidence
-from tests.faults.conftest import Report, every_store
+from tests.faults.conftest import Report, every_store, waits
 from tests.faults.workers import CLOCK, SETTINGS, Fleet, poll
 
+pytestmark = waits
 LEASE_S = 1.0
 JOBS = 2
 _FIRST_S = 2.5

@@ -11,15 +11,16 @@ from tests.faults.conftest import Report
 from tests.faults.shop import POISON_RETRIES
 from tests.faults.workers import CLOCK
 
-POISON, JOBS = 5, 1_000
 
-
-def test_poison_ends_in_the_dead_letters_and_its_neighbours_complete(arena: Arena, report: Report) -> None:
-    calls = [arena.call("work", number) for number in range(JOBS - POISON)]
-    poison = [arena.call("poison") for _ in range(POISON)]
+def test_poison_ends_in_the_dead_letters_and_its_neighbours_complete(
+    arena: Arena, is_full: bool, report: Report
+) -> None:
+    killers, jobs = (5, 1_000) if is_full else (2, 400)
+    calls = [arena.call("work", number) for number in range(jobs - killers)]
+    poison = [arena.call("poison") for _ in range(killers)]
     for n, call in enumerate(poison):
-        calls.insert(n * JOBS // POISON + 50, call)
-    arena.enqueue(calls, at_once=JOBS)
+        calls.insert(n * jobs // killers + 50, call)
+    arena.enqueue(calls, at_once=jobs)
     began_s = CLOCK.monotonic()
     with arena.fleet() as fleet:
         fleet.supervise(2)
@@ -37,11 +38,12 @@ def test_poison_ends_in_the_dead_letters_and_its_neighbours_complete(arena: Aren
 
     assert checker.no_loss(evidence) + checker.one_terminal(evidence) + checker.accounting(evidence) == []
     assert checker.bounded_attempts(evidence) + checker.bounded_duplicates(evidence) == []
-    assert sum(job.state is JobState.COMPLETED for job in evidence.jobs.values()) == JOBS - POISON
+    assert sum(job.state is JobState.COMPLETED for job in evidence.jobs.values()) == jobs - killers
     assert {letter.state for letter in letters} == {JobState.DEAD_LETTER}
     assert {letter.error_name.rpartition(".")[2] for letter in letters} == {"WorkerDied"}
     assert {letter.reason for letter in letters} == {"retries used up"}
     report(
-        f"row 6  poison: {POISON} in {JOBS:,}, all of them in the dead letters as WorkerDied, {JOBS - POISON} completed"
-        f", runs of each {sorted(len(runs[one.id]) for one in letters)}, all ended {took_s:.1f} s after the start"
+        f"row 6  poison: {killers} in {jobs:,}, all of them in the dead letters as WorkerDied, "
+        f"{jobs - killers} completed, runs of each {sorted(len(runs[one.id]) for one in letters)}, "
+        f"all ended {took_s:.1f} s after the start"
     )

@@ -10,9 +10,10 @@ from holdfast.runtime.runner import Room
 from holdfast.types import JobState
 from tests.faults import checker
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report
+from tests.faults.conftest import Report, waits
 from tests.faults.workers import SETTINGS
 
+pytestmark = waits
 NARROW = replace(SETTINGS, room=Room(concurrency=2, threads=2, isolates=2), grace_s=3.0)
 HANGING = {"hang_async": 3, "hang_thread": 1, "hang_process": 3}
 

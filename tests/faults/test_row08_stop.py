@@ -11,9 +11,10 @@ from holdfast.runtime.runner import Room
 from holdfast.runtime.worker import Exit
 from tests.faults import checker
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report, every_store
+from tests.faults.conftest import Report, every_store, waits
 from tests.faults.workers import CLOCK, SETTINGS, poll
 
+pytestmark = waits
 GRACE_S = 8.0
 BUSY = replace(SETTINGS, room=Room(concurrency=8, threads=4, isolates=2), grace_s=GRACE_S)
 

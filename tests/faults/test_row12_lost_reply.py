@@ -10,8 +10,10 @@ from holdfast.ports import Exchange, Exchanged, Store
 from holdfast.runtime.worker import Worker
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import Report, every_store
+from tests.faults.conftest import Report, every_store, waits
 from tests.faults.workers import SETTINGS
+
+pytestmark = waits
 
 
 class Lossy:

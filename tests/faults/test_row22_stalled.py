@@ -16,10 +16,11 @@ from holdfast.runtime.runner import Room
 from holdfast.types import Change, NewJob
 from tests.faults import checker
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report, on
+from tests.faults.conftest import Report, on, waits
 from tests.faults.engines import PostgresEngine
 from tests.faults.workers import CLOCK, LEASE_S, SETTINGS, SWEEP_S, poll
 
+pytestmark = waits
 JOBS = 40
 MOST_REPLIES = 8
 LIMIT_S = 1.0

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import AUDITED, Report
+from tests.faults.conftest import AUDITED, Report, waits
 from tests.faults.engines import RedisEngine
 from tests.faults.load import Dice, mixed_calls
 from tests.faults.storm import weather
 from tests.servers import RedisServer
 
+pytestmark = waits
 STORE = "redis"
 MODES = {"always": True, "everysec": False}
 """Whether it survives a power cut too."""

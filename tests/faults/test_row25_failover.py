@@ -16,11 +16,12 @@ from holdfast.testing import FaultProxy
 from holdfast.types import Change
 from tests.faults import checker, load
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import Report
+from tests.faults.conftest import Report, waits
 from tests.faults.engines import Engine, RedisEngine
 from tests.faults.workers import poll
 from tests.servers import RedisServer
 
+pytestmark = waits
 STORE = "redis"
 WAITING = "&wait_replicas=1&wait_s=0.2"
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import Report, on
+from tests.faults.conftest import Report, on, waits
 from tests.faults.engines import RedisEngine
 from tests.faults.load import Dice, mixed_calls
 from tests.faults.storm import weather
 from tests.faults.workers import CLOCK, LEASE_S
+
+pytestmark = waits
 
 
 @on("redis")

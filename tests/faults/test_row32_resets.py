@@ -6,12 +6,13 @@ from contextlib import closing
 
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import Report, on
+from tests.faults.conftest import Report, on, waits
 from tests.faults.engines import PostgresEngine, RedisEngine
 from tests.faults.load import Dice, mixed_calls
 from tests.faults.shop import open_shop
 from tests.faults.storm import weather
 
+pytestmark = waits
 PROBABILITY = 0.02
 
 

@@ -16,10 +16,11 @@ from holdfast.types import NewJob
 from tests.faults import checker
 from tests.faults.arena import Arena
 from tests.faults.checker import Fault
-from tests.faults.conftest import Report, on
+from tests.faults.conftest import Report, on, waits
 from tests.faults.engines import PostgresEngine, RedisEngine
 from tests.faults.workers import CLOCK, LEASE_S, SWEEP_S, poll
 
+pytestmark = waits
 LIMIT_S = 1.0
 NOTICED_WITHIN_S = 5.0
 """The limit, a new connection and the limit again, and a second."""

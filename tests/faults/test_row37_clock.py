@@ -9,10 +9,11 @@ from msgspec.structs import replace
 from holdfast.runtime.runner import Room
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import Report, on
+from tests.faults.conftest import Report, on, waits
 from tests.faults.workers import LEASE_S, SETTINGS, SWEEP_S, poll
 from tests.servers import program
 
+pytestmark = waits
 JOBS = 12
 ROOM = replace(SETTINGS, room=Room(concurrency=2, threads=1, isolates=1))
 CLOCKS = ("+2h", "-2h", "")

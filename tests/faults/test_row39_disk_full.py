@@ -13,11 +13,12 @@ from holdfast.errors import StoreError
 from holdfast.types import JobState
 from tests.faults import checker, load
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report
+from tests.faults.conftest import Report, waits
 from tests.faults.engines import SqliteEngine
 from tests.faults.workers import CLOCK, SETTINGS, poll
 from tests.servers import missing
 
+pytestmark = waits
 BALLAST = 400 * 1024
 PAYLOAD = "x" * 10_000
 

@@ -18,6 +18,7 @@ from holdfast import App
 from holdfast.clock import SystemClock
 from holdfast.types import JobRecord
 from tests.integration import fleet
+from tests.servers import PostgresServer, RedisServer
 
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 PATIENCE_S = 60.0
@@ -36,8 +37,8 @@ class Fleet:
     def __init__(self, url: str, folder: Path) -> None:
         self.app: App = fleet.open_app(url)
         self.folder = folder
-        self.switch = folder / "switch"
         self._effects = folder / "effects"
+        self._runs: dict[str, int] = {}
         self._environment = os.environ | {"HOLDFAST_URL": url, fleet.EFFECTS: str(self._effects)}
 
     @contextmanager
@@ -56,6 +57,7 @@ class Fleet:
                 process.wait(PATIENCE_S)
         assert process.returncode == 0, log.read_text()
         assert b"Traceback" not in log.read_bytes(), log.read_text()
+        assert {task: len(self.effects(task)) for task in self._runs} == self._runs, "something ran later on"
 
     def effects(self, task: str) -> list[tuple[str, ...]]:
         """Process, instant and words of everything that a task has said, in the order of the instants."""
@@ -63,6 +65,11 @@ class Fleet:
             return []
         lines = [tuple(line.split()) for line in self._effects.read_text().splitlines()]
         return sorted((line for line in lines if line[2] == task), key=lambda line: float(line[1]))
+
+    def has_run(self, task: str, times: int) -> bool:
+        """Whether a task has run so often; it must not run again, up to the end of the workers."""
+        self._runs[task] = times
+        return len(self.effects(task)) == times
 
     def records(self, ids: list[str]) -> list[JobRecord]:
         found = self.app.bridge.run(self.app.store.get(ids))
@@ -72,15 +79,38 @@ class Fleet:
         return all(record.state.is_terminal for record in self.records(ids))
 
 
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path / 'shop.db'}"
+@contextmanager
+def place(store: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
+    """The URL of an empty store, for as long as a module's tests last."""
+    if store == "sqlite":
+        yield f"sqlite:///{folder / 'shop.db'}"
+    elif store == "postgres":
+        postgres: PostgresServer = request.getfixturevalue("postgres_server")
+        schema = postgres.fresh_schema()
+        yield postgres.url(schema)
+        postgres.drop_schema(schema)
     else:
-        url = request.getfixturevalue(f"{request.param}_url")
-    fleet = Fleet(url, tmp_path)
-    yield fleet
-    fleet.app.close()
+        redis: RedisServer = request.getfixturevalue("redis_server")
+        yield redis.url(redis.fresh_prefix())
+        with redis.client() as client:
+            client.flushall()
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres", "redis"])
+def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Workers that run through all tests, each of which has a task of its own."""
+    folder = tmp_path_factory.mktemp("fleet")
+    with place(request.param, request, folder) as url:
+        fleet = Fleet(url, folder)
+        with fleet.workers():
+            yield fleet
+        fleet.app.close()
+
+
+@pytest.fixture
+def switch(tmp_path: Path) -> Path:
+    """A file whose being there makes tasks succeed."""
+    return tmp_path / "switch"
 
 
 def most_in_a_second(starts: list[float]) -> int:
@@ -92,37 +122,36 @@ def most_in_a_second(starts: list[float]) -> int:
 
 def test_a_rate_holds_over_all_processes(shop: Fleet) -> None:
     limited = shop.app.tasks["limited"]
-    with shop.workers():
-        ids = [job.id for job in limited.enqueue_many([limited.bind(number) for number in range(35)])]
-        until(lambda: shop.have_ended(ids))
+    ids = [job.id for job in limited.enqueue_many([limited.bind(number) for number in range(35)])]
+    until(lambda: shop.have_ended(ids))
     starts = [record.started_at for record in shop.records(ids) if record.started_at is not None]
-    assert len(starts) == len(shop.effects("limited")) == 35
+    assert len(starts) == 35
+    assert shop.has_run("limited", 35)
     assert most_in_a_second(starts) <= fleet.PER_SECOND
 
 
 def test_a_rate_for_each_user_holds_over_all_processes_and_lets_others_pass(shop: Fleet) -> None:
     fair = shop.app.tasks["fair"]
-    with shop.workers():
-        calls = [fair.options(user=f"user-{number % 3}").bind(number) for number in range(30)]
-        ids = [job.id for job in fair.enqueue_many(calls)]
-        until(lambda: shop.have_ended(ids))
+    calls = [fair.options(user=f"user-{number % 3}").bind(number) for number in range(30)]
+    ids = [job.id for job in fair.enqueue_many(calls)]
+    until(lambda: shop.have_ended(ids))
     by_user: dict[str, list[float]] = {}
     for record in shop.records(ids):
         assert record.started_at is not None
         by_user.setdefault(record.user, []).append(record.started_at)
     assert {user: len(starts) for user, starts in by_user.items()} == {f"user-{n}": 10 for n in range(3)}
+    assert shop.has_run("fair", 30)
     assert all(most_in_a_second(starts) <= fleet.PER_USER for starts in by_user.values())
 
 
-def test_a_breaker_opens_for_all_processes_and_tries_no_more_than_it_may(shop: Fleet) -> None:
+def test_a_breaker_opens_for_all_processes_and_tries_no_more_than_it_may(shop: Fleet, switch: Path) -> None:
     call = shop.app.tasks["call"]
-    with shop.workers():
-        ids = [job.id for job in call.enqueue_many([call.bind(str(shop.switch)) for _ in range(40)])]
-        until(lambda: [one.mode for one in shop.app.breakers.list() if one.key == "shaky"] == ["open"])
-        opened_after = len([1 for effect in shop.effects("call") if effect[3] == "begin"])
-        until(lambda: len([1 for effect in shop.effects("call") if effect[3] == "failed"]) >= opened_after + 2)
-        shop.switch.touch()
-        until(lambda: shop.have_ended(ids))
+    ids = [job.id for job in call.enqueue_many([call.bind(str(switch)) for _ in range(40)])]
+    until(lambda: [one.mode for one in shop.app.breakers.list() if one.key == "shaky"] == ["open"])
+    opened_after = len([1 for effect in shop.effects("call") if effect[3] == "begin"])
+    until(lambda: len([1 for effect in shop.effects("call") if effect[3] == "failed"]) >= opened_after + 2)
+    switch.touch()
+    until(lambda: shop.have_ended(ids))
     assert Counter(record.state.value for record in shop.records(ids)) == {"completed": 40}
     assert most_trials_at_once(shop.effects("call")) <= fleet.TRIALS
 
@@ -144,23 +173,21 @@ def most_trials_at_once(effects: list[tuple[str, ...]]) -> int:
 
 
 def test_a_schedule_fires_once_a_tick_however_many_processes_there_are(shop: Fleet) -> None:
-    with shop.workers():
-        until(lambda: len(shop.effects("tick")) >= 4)
+    until(lambda: len(shop.effects("tick")) >= 4)
     ticks = shop.effects("tick")
     assert len({job for _, _, _, job in ticks}) == len(ticks)
     gaps = [float(later[1]) - float(earlier[1]) for earlier, later in pairwise(ticks)]
     assert sum(gaps) >= 0.8 * len(gaps)
 
 
-def test_a_replay_takes_each_letter_once(shop: Fleet) -> None:
+def test_a_replay_takes_each_letter_once(shop: Fleet, switch: Path) -> None:
     doomed = shop.app.tasks["doomed"]
-    with shop.workers():
-        ids = [job.id for job in doomed.enqueue_many([doomed.bind(str(shop.switch)) for _ in range(20)])]
-        until(lambda: shop.have_ended(ids))
-        assert shop.app.dead_letters.stats().total == 20
-        shop.switch.touch()
-        (group,) = shop.app.dead_letters.groups()
-        shop.app.dead_letters.replay(group=group.fingerprint, canary=2)
-        until(lambda: all(record.state == "completed" for record in shop.records(ids)))
-    assert len(shop.effects("doomed")) == 40
+    ids = [job.id for job in doomed.enqueue_many([doomed.bind(str(switch)) for _ in range(20)])]
+    until(lambda: shop.have_ended(ids))
+    assert shop.app.dead_letters.stats().total == 20
+    switch.touch()
+    (group,) = shop.app.dead_letters.groups()
+    shop.app.dead_letters.replay(group=group.fingerprint, canary=2)
+    until(lambda: all(record.state == "completed" for record in shop.records(ids)))
+    assert shop.has_run("doomed", 40)
     assert {record.replays for record in shop.records(ids)} == {1}

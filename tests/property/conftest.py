@@ -1,4 +1,6 @@
-"""Property tests are the same in every run. HOLDFAST_PROPERTY=long looks much further, and elsewhere each time."""
+"""Property tests are the same in every run. HOLDFAST_PROPERTY=full is the size that `make faults` runs them at, and
+HOLDFAST_PROPERTY=long looks much further, and elsewhere each time.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ import os
 
 from hypothesis import HealthCheck, Phase, settings
 
-settings.register_profile("ci", derandomize=True, database=None, deadline=None, max_examples=200)
+settings.register_profile("ci", derandomize=True, database=None, deadline=None, max_examples=100)
+settings.register_profile("full", settings.get_profile("ci"), max_examples=200)
 settings.register_profile(
     "long", database=None, deadline=None, max_examples=5_000, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -11,12 +11,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import click
 import pytest
 
 import holdfast
+import holdfast.alerts
+import holdfast.health
 import holdfast.testing
 from holdfast import (
     App,
@@ -37,11 +40,16 @@ from holdfast import (
     errors,
     retry,
 )
+from holdfast.alerts import BreakerOpen, DeadLetterGrowth, DeadLetters, ErrorRate, HealthScore, Lag, Notice, Webhook
 from holdfast.app import RunResult
+from holdfast.app.alerts import AlertDesk
 from holdfast.app.operators import BreakerDesk, DeadLetterDesk, JobDesk, QueueDesk, QueueView, ScheduleDesk
 from holdfast.app.stats import AppStats
 from holdfast.clock import SystemClock
+from holdfast.health import CheckResult, Health
+from holdfast.ops.api.settings import ApiSettings
 from holdfast.ops.cli import main
+from holdfast.policy import health as score
 from holdfast.policy.known_codes import (
     AWS,
     ERRNOS,
@@ -56,6 +64,7 @@ from holdfast.policy.known_codes import (
 from holdfast.policy.known_errors import BY_CLASS, BY_NAME, LAST_RESORT
 from holdfast.policy.lifecycle import LIFECYCLE
 from holdfast.ports import Capabilities, Page, Store, WorkerRecord
+from holdfast.runtime.alerts import AlertView
 from holdfast.runtime.export import Imported
 from holdfast.runtime.guards.retry import RetrySettings
 from holdfast.runtime.inbox import Filters, LetterStats
@@ -77,6 +86,9 @@ CLI = DOCS / "reference" / "cli.md"
 JOBS = DOCS / "reference" / "jobs.md"
 WORKER = DOCS / "reference" / "worker.md"
 STORES = DOCS / "reference" / "stores.md"
+SECURITY = DOCS / "reference" / "security.md"
+HEALTH = DOCS / "reference" / "health.md"
+ALERTS = DOCS / "reference" / "alerts.md"
 JUDGED = DOCS / "explanation" / "how-jobs-are-judged.md"
 PAGES = [*sorted(DOCS.rglob("*.md")), README]
 
@@ -103,6 +115,14 @@ SETTINGS: dict[Callable[..., Any], tuple[Path, tuple[str, ...]]] = {
     Task.options: (JOBS, ("Task.options",)),
     WorkerSettings: (WORKER, ("WorkerSettings",)),
     Room: (WORKER, ("Room",)),
+    ApiSettings: (SECURITY, ("ApiSettings",)),
+    App.health_check: (HEALTH, ("App.health_check",)),
+    App.alert: (ALERTS, ("App.alert",)),
+    Webhook: (ALERTS, ("Webhook",)),
+    **{
+        rule: (ALERTS, (rule.__name__,))
+        for rule in (ErrorRate, HealthScore, DeadLetters, DeadLetterGrowth, Lag, BreakerOpen)
+    },
 }
 OWN_NAME = inspect.signature(App.task).parameters["breaker"].default  # stands for the task's name, and is no value
 
@@ -136,6 +156,11 @@ MEMBERS: dict[type, tuple[Path, set[str]]] = {
     WorkerRecord: (JOBS, set()),
     Store: (STORES, set()),
     Capabilities: (STORES, set()),
+    Health: (HEALTH, set()),
+    CheckResult: (HEALTH, set()),
+    AlertDesk: (ALERTS, {"look", "score"}),
+    AlertView: (ALERTS, set()),
+    Notice: (ALERTS, set()),
 }
 
 
@@ -173,6 +198,24 @@ def test_there_are_at_most_40_public_names() -> None:
 @pytest.mark.parametrize("name", [*holdfast.__all__, *holdfast.testing.__all__])
 def test_every_public_name_is_in_the_reference(name: str) -> None:
     assert any(f"`{name}`" in page.read_text() for page in (POLICIES, JOBS))
+
+
+@pytest.mark.parametrize(("module", "page"), [(holdfast.alerts, ALERTS), (holdfast.health, HEALTH)])
+def test_every_name_of_a_module_is_on_its_page(module: ModuleType, page: Path) -> None:
+    assert [name for name in module.__all__ if not re.search(rf"`{name}\b", page.read_text())] == []
+
+
+def test_the_table_of_the_score_is_the_codes_own() -> None:
+    rows = [_cells(line) for line in _section(HEALTH, "The score").splitlines() if line.startswith("| ")][1:]
+    assert [row[1] for row in rows] == [
+        f"{score.FAILED_ATTEMPTS} × their share",
+        f"{score.OPEN_BREAKERS} × their share of all",
+        f"{score.FAILED_CHECK} each, at most {score.FAILED_CHECKS}",
+        f"{score.NO_WORKER}",
+        f"up to {score.LAG}, at {score.LAG_LONG_S:g} s",
+        f"up to {score.NEW_LETTERS}, at {score.MANY_LETTERS}",
+    ]
+    assert f"longer than {score.LAG_SHORT_S:g} s" in rows[4][0]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +341,7 @@ def test_every_environment_variable_is_in_the_reference() -> None:
     named = {
         name for line in _section(WORKER, "Environment variables").splitlines() for name in re.findall(r"`(\w+)`", line)
     }
-    assert set(re.findall(r"\bHOLDFAST_[A-Z]+\b", sources)) - PRIVATE_VARIABLES == {
+    assert set(re.findall(r"\bHOLDFAST_[A-Z_]+\b", sources)) - PRIVATE_VARIABLES == {
         name for name in named if name.startswith("HOLDFAST_")
     }
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.errors import ConfigError, IllegalChange
+from holdfast.policy.bounds import LONGEST_LEASE_S
 from holdfast.policy.lifecycle import SETTLING
-from holdfast.ports import Exchange, Operation
+from holdfast.ports import Exchange, Operation, WorkerRecord
 from holdfast.types import Change
 
 _BY_PEOPLE: Final = frozenset({Change.CANCEL, Change.REPLAY, Change.REMOVE})
@@ -17,6 +18,12 @@ def check_exchange(exchange: Exchange) -> None:
     for settlement in exchange.settlements:
         if settlement.change not in SETTLING:
             raise IllegalChange(f"{settlement.change}: no worker may settle a job so")
+
+
+def check_heartbeat(worker: WorkerRecord) -> None:
+    """No lease without an end: what its worker holds would never be given to another."""
+    if not worker.lease_s <= LONGEST_LEASE_S:  # nor one that is no number
+        raise ConfigError(f"lease_s={worker.lease_s!r}: must be at most {LONGEST_LEASE_S:g} s")
 
 
 def check_operation(operation: Operation) -> None:

@@ -39,7 +39,7 @@ from holdfast.stores.memory.ready import ReadyJobs
 from holdfast.stores.memory.search import filter_of, groups_of
 from holdfast.stores.memory.values import CountTable, ValueTable
 from holdfast.stores.memory.workers import StoredWorker, WorkerTable
-from holdfast.stores.refusals import check_exchange, check_no_connection, check_operation
+from holdfast.stores.refusals import check_exchange, check_heartbeat, check_no_connection, check_operation
 from holdfast.stores.signals import Signals
 from holdfast.types import Change, Group, JobRecord, JobState, NewJob
 
@@ -122,6 +122,7 @@ class MemoryStore:
             )
 
     async def heartbeat(self, worker: WorkerRecord) -> Beat:
+        check_heartbeat(worker)
         with self._lock:
             beat = self._workers.beat(worker, self._now())
             if not beat.is_alive:
@@ -195,7 +196,7 @@ class MemoryStore:
         is_wanted = filter_of(structs.replace(query, states=(JobState.DEAD_LETTER,)))
         with self._lock:
             letters = (job.to_record() for job in self._jobs.newest_first())
-            return groups_of(filter(is_wanted, letters))
+            return groups_of(filter(is_wanted, letters), self._now())
 
     async def stats(self, since_minute: int | None = None) -> Stats:
         with self._lock:
@@ -205,6 +206,7 @@ class MemoryStore:
                 tallies=self._jobs.tallies(),
                 workers=self._workers.records(),
                 counts=[] if since_minute is None else self._counts.since(since_minute),
+                totals=self._counts.totals(),
                 oldest_ready_at=self._ready.oldest_due_at(now),
             )
 

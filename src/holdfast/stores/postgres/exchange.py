@@ -12,7 +12,7 @@ from holdfast.stores.postgres.enqueue import Setting
 from holdfast.stores.postgres.news import News
 from holdfast.stores.postgres.queries import load
 from holdfast.stores.postgres.settle import Settling, settle_each
-from holdfast.stores.postgres.values import add_counts, send_changes, send_newer, sum_up, values_of
+from holdfast.stores.postgres.values import add_counts, send_changes, send_newer, sum_up, sum_up_letters, values_of
 
 _NOW: Final = load("claim.sql")["now"]
 _NOTIFY: Final = load("values.sql")["notify"]
@@ -20,6 +20,7 @@ _SWEEP_CLAIMS: Final = load("workers.sql")["sweep_claims"]
 _MOST_KNOWN: Final = 100_000
 _SUM_EVERY: Final = 256
 _SWEEP_EVERY: Final = 32
+_SUM_LETTERS_EVERY: Final = 2000
 
 
 class Exchanges:
@@ -33,6 +34,7 @@ class Exchanges:
         self._known: dict[str, int] = {}
         """The rows of the jobs that this process has claimed."""
         self._n = 0
+        self._letters = 0
 
     def exchange(self, db: Db, exchange: Exchange) -> Exchanged:
         """Settle, count, claim and change values; a claim that brings too little may take further round trips.
@@ -71,6 +73,7 @@ class Exchanges:
                     newer = send_newer(db, exchange.seen)
         if settling is not None:
             settled = settling.answers()
+            self._letters += settling.letters
         for one in settlements:
             self._known.pop(one.id, None)
         deliveries: list[Delivery] = []
@@ -113,3 +116,7 @@ class Exchanges:
         if self._n % _SUM_EVERY == 0:
             with db.together():
                 sum_up(db)
+        if self._letters >= _SUM_LETTERS_EVERY:
+            self._letters = 0
+            with db.together():
+                sum_up_letters(db)

@@ -21,6 +21,7 @@ _NOTIFY: Final = load("values.sql")["notify"]
 _REPLAY: Final = Change.REPLAY
 _CANCEL: Final = Change.CANCEL
 _AFTER: Final = {_CANCEL: JobState.CANCELLED, _REPLAY: JobState.QUEUED, Change.REMOVE: None}
+_FORGET: Final = load("letters.sql")["forget"]
 _DELETES: Final = ("delete_jobs", "delete_attempts", "delete_notes", "delete_replays")
 
 
@@ -108,6 +109,7 @@ def _replay(db: Db, rows: list[_Row], operation: Operation) -> None:
         delay_s=max(0.0, operation.delay_s),
         reason=escaped(operation.reason),
     )
+    db.run(_FORGET, seqs=_seqs(rows))
     _move(db, rows, "queued")
 
 
@@ -116,6 +118,8 @@ def delete_jobs(db: Db, rows: Sequence[tuple[int, int, str]]) -> None:
     seqs = ints([seq for seq, _, _ in rows])
     for query in _DELETES:
         db.run(_SQL[query], seqs=seqs)
+    if any(state == "dead_letter" for _, _, state in rows):
+        db.run(_FORGET, seqs=seqs)
     _tally(db, Counter({key: -n for key, n in Counter((lane, state) for _, lane, state in rows).items()}))
 
 

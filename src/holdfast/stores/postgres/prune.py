@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.stores.causes import HOURS
 from holdfast.stores.postgres.db import Db
 from holdfast.stores.postgres.people import delete_jobs
 from holdfast.stores.postgres.queries import load
 from holdfast.stores.postgres.values import COUNTS_KEPT_MINUTES, sum_up
 
 _SQL = load("prune.sql")
+_DROP_OLD_HOURS: Final = load("letters.sql")["drop_old_hours"]
 _SWEEP_CLAIMS: Final = load("workers.sql")["sweep_claims"]
 _GONE_KEPT_S: Final = 8 * 86_400.0
 _REMOVED_KEPT_S: Final = 3600.0
@@ -40,6 +42,7 @@ def prune_rest(db: Db) -> None:
         db.run(_SQL["delete_workers"], kept_s=_GONE_KEPT_S)
         db.run(_SQL["delete_cancelled"])
         db.run(_SQL["delete_listeners"])
+        db.run(_DROP_OLD_HOURS, hours=HOURS)
         db.run(_SWEEP_CLAIMS)
     with db.together():
         db.run(_SQL["delete_removed_values"], kept_s=_REMOVED_KEPT_S, limit=_VALUES_AT_ONCE)

@@ -30,7 +30,7 @@ back AS (
 SELECT seq, lane, state FROM got
 
 -- name: delete_counts
-DELETE FROM holdfast_counts WHERE minute < floor(:now / 60) - %(kept_minutes)s
+DELETE FROM holdfast_counts WHERE minute > 0 AND minute < floor(:now / 60) - %(kept_minutes)s
 
 -- A worker's id must not come back, so the row outlives it; long after nobody uses it any more.
 -- name: delete_workers

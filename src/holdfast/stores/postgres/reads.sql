@@ -12,18 +12,12 @@ SELECT :columns FROM holdfast_jobs WHERE id = ANY (%(ids)s::text[])
 -- name: attempts
 SELECT seq, record FROM holdfast_attempts WHERE seq = ANY (%(seqs)s::bigint[]) ORDER BY seq, number
 
+-- Of these places the jobs that are wanted.
 -- name: find
-SELECT :columns FROM holdfast_jobs WHERE :where ORDER BY seq DESC LIMIT %(limit)s
-
--- Of a bounded number of jobs those with the text, each with a mark; the others give only their place.
--- name: search
-SELECT seq, :has_text FROM (SELECT * FROM holdfast_jobs WHERE :where ORDER BY seq DESC LIMIT %(limit)s) AS job ORDER BY seq DESC
-
--- name: lanes_of
-SELECT lane FROM holdfast_lanes WHERE %(queue)s IN ('', queue) AND %(task)s IN ('', task)
+SELECT :columns FROM holdfast_jobs WHERE seq = ANY (%(places)s::bigint[]) AND :where ORDER BY seq DESC LIMIT %(limit)s
 
 -- name: by_seq
-SELECT :columns FROM holdfast_jobs WHERE seq = ANY (%(seqs)s::bigint[]) ORDER BY seq DESC
+SELECT :columns FROM holdfast_jobs WHERE seq = ANY (%(seqs)s::bigint[])
 
 -- name: has_text
 (
@@ -34,13 +28,6 @@ SELECT :columns FROM holdfast_jobs WHERE seq = ANY (%(seqs)s::bigint[]) ORDER BY
     OR lane IN (SELECT lane FROM holdfast_lanes WHERE strpos(lower(task COLLATE "C"), %(text)s) > 0)
 )
 
--- name: groups
-SELECT fingerprint, count(*), min(changed_at), max(changed_at), max(seq), array_agg(DISTINCT lane)
-FROM holdfast_jobs WHERE :where GROUP BY fingerprint ORDER BY 2 DESC, 5 DESC
-
--- name: tasks
-SELECT lane, task FROM holdfast_lanes WHERE lane = ANY (%(lanes)s::bigint[])
-
 -- name: tallies
 SELECT lane.queue, lane.task, tally.state, sum(tally.n)::bigint
 FROM (SELECT lane, state, sum(n) AS n FROM holdfast_tallies GROUP BY 1, 2) AS tally JOIN holdfast_lanes AS lane ON lane.lane = tally.lane
@@ -50,8 +37,12 @@ GROUP BY 1, 2, 3 HAVING sum(tally.n) > 0 ORDER BY 1, 2, 3
 SELECT record, seen_at FROM holdfast_workers WHERE gone_at IS NULL ORDER BY number
 
 -- name: counts
-SELECT minute, task, name, sum(n)::bigint FROM holdfast_counts WHERE minute >= %(since)s
+SELECT minute, task, name, sum(n)::bigint FROM holdfast_counts WHERE minute >= greatest(1, %(since)s)
 GROUP BY 1, 2, 3 ORDER BY minute, task COLLATE "C", name COLLATE "C"
+
+-- name: totals
+SELECT minute, task, name, sum(n)::bigint FROM holdfast_counts WHERE minute = 0
+GROUP BY 1, 2, 3 ORDER BY task COLLATE "C", name COLLATE "C"
 
 -- name: now
 SELECT :now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import json
@@ -35,10 +35,9 @@ def get_records(db: Db, ids: Sequence[str]) -> list[JobRecord | None]:
     return [found.get(id) for id in ids]  # noqa: A001
 
 
-def records_of(db: Db, seqs: Iterable[int]) -> list[JobRecord]:
-    """These records without attempts, newest first."""
-    numbers = list(seqs)
-    return [to_record(row) for row in db.rows(_BY_SEQ, seqs=ints(numbers))] if numbers else []
+def records_by_seq(db: Db, seqs: Sequence[int]) -> dict[int, JobRecord]:
+    """These records without attempts, by their place."""
+    return {row[0]: to_record(row) for row in db.rows(_BY_SEQ, seqs=ints(seqs))} if seqs else {}
 
 
 def to_record(row: Sequence[Any]) -> JobRecord:

@@ -18,6 +18,7 @@ from holdfast.types import Change
 _SQL = load("settle.sql")
 _COMPLETE: Final = Change.COMPLETE
 _RELEASE: Final = Change.RELEASE
+_BURY: Final = Change.BURY
 _encode = json.Encoder().encode
 
 
@@ -30,6 +31,8 @@ class Settling:
         self._seqs = _seqs_of(db, settlements, known)
         self._statements: list[tuple[str, dict[str, Any]]] = []
         self._cursors: list[Cursor] = []
+        self.letters = 0
+        """How many of them make dead letters."""
         self._prepare(window_s)
 
     @property
@@ -55,6 +58,7 @@ class Settling:
             self._statements.append(("complete", {"window_s": window_s, **_completed(plain)}))
         if others:
             others.sort(key=_by_seq)
+            self.letters = sum(one.change is _BURY for _, one in others)
             self._statements.append(("settle", {"window_s": window_s, **_settled(others)}))
 
     def is_any_done(self) -> bool:

@@ -68,7 +68,8 @@ done AS (
     )
     WHERE job.seq = one.seq
         AND job.state = 'running' AND job.token = one.token
-    RETURNING job.seq, job.lane, job.priority, job.due_at, job.state, job.token, job.keep_until, one.delay_s, one.attempt_record
+    RETURNING job.seq, job.lane, job.priority, job.due_at, job.state, job.token, job.keep_until, one.delay_s, one.attempt_record,
+        job.changed_at, job.fingerprint, job.tenant, job.failure_type
 ),
 ready AS (
     INSERT INTO holdfast_ready (lane, priority, due_at, seq)
@@ -77,6 +78,25 @@ ready AS (
 delayed AS (
     INSERT INTO holdfast_delayed (wakes_at, lane, priority, seq)
     SELECT due_at, lane, priority, seq FROM done WHERE delay_s > 0
+),
+letter AS MATERIALIZED (
+    SELECT
+        done.seq, done.changed_at AS ended_at, done.fingerprint, lane.queue, lane.task, done.tenant,
+        coalesce(done.failure_type, '') AS failure_type,
+        holdfast_digest(done.fingerprint, lane.queue, lane.task, done.tenant, coalesce(done.failure_type, '')) AS cause
+    FROM done JOIN holdfast_lanes AS lane ON lane.lane = done.lane
+    WHERE done.state = 'dead_letter'
+),
+letters AS (
+    INSERT INTO holdfast_letters (seq, cause, fingerprint, ended_at)
+    SELECT seq, cause, holdfast_digest(fingerprint), ended_at FROM letter
+),
+causes AS (
+    INSERT INTO holdfast_causes (cause, fingerprint, queue, task, tenant, failure_type, n)
+    SELECT cause, fingerprint, queue, task, tenant, failure_type, count(*) FROM letter GROUP BY 1, 2, 3, 4, 5, 6
+),
+hours AS (
+    INSERT INTO holdfast_letter_hours (hour, cause, n) SELECT floor(ended_at / 3600), cause, count(*) FROM letter GROUP BY 1, 2
 ),
 attempts AS (
     INSERT INTO holdfast_attempts (seq, record) SELECT seq, attempt_record FROM done WHERE attempt_record IS NOT NULL

@@ -31,19 +31,21 @@ from holdfast.ports import (
     Transaction,
     WorkerRecord,
 )
+from holdfast.stores.refusals import check_heartbeat
 from holdfast.types import Change, Group, JobRecord, NewJob
 
 try:
     from holdfast.stores.postgres.callers import aenqueue_by, enqueue_by
     from holdfast.stores.postgres.connection import address_of
     from holdfast.stores.postgres.db import Db
+    from holdfast.stores.postgres.groups import group_letters
     from holdfast.stores.postgres.lanes import drop_empty_lanes
     from holdfast.stores.postgres.opened import Opened
     from holdfast.stores.postgres.people import change_jobs
     from holdfast.stores.postgres.prune import prune_jobs, prune_rest
     from holdfast.stores.postgres.queries import migrations
     from holdfast.stores.postgres.records import get_records
-    from holdfast.stores.postgres.search import find_jobs, group_letters
+    from holdfast.stores.postgres.search import find_jobs
     from holdfast.stores.postgres.stats import read_stats
     from holdfast.stores.postgres.workers import reclaim, remember
 except ImportError as error:
@@ -132,6 +134,7 @@ class PostgresStore:
         return exchanged
 
     async def heartbeat(self, worker: WorkerRecord) -> Beat:
+        check_heartbeat(worker)
         return await (await self._aopen()).beat(worker)
 
     async def reclaim(self, worker: str, token: bytes, limit: int) -> list[Delivery]:

@@ -12,6 +12,7 @@ from holdfast.stores.postgres.db import Cursor, Db
 from holdfast.stores.postgres.queries import load
 
 _SQL = load("values.sql")
+_LETTERS = load("letters.sql")
 COUNTS_KEPT_MINUTES: Final = 8 * 24 * 60
 """Older ones are pruned: a week, and a day to look at it."""
 _SUMMED_AT_ONCE: Final = 1000
@@ -57,6 +58,13 @@ def add_counts(db: Db, counts: Sequence[Count]) -> None:
 
 
 def sum_up(db: Db) -> None:
-    """Put single changes of tallies, and of the last hour's counts, together."""
+    """Put single changes of tallies, of the last hour's counts, of the totals and of dead letters, together."""
     db.run(_SQL["sum_tallies"], limit=_SUMMED_AT_ONCE)
     db.run(_SQL["sum_counts"], limit=_SUMMED_AT_ONCE)
+    sum_up_letters(db)
+
+
+def sum_up_letters(db: Db) -> None:
+    """The same of what is counted of dead letters."""
+    db.run(_LETTERS["sum_causes"], limit=_SUMMED_AT_ONCE)
+    db.run(_LETTERS["sum_hours"], limit=_SUMMED_AT_ONCE)

@@ -30,7 +30,7 @@ INSERT INTO holdfast_tallies (lane, state, n) SELECT lane, state, sum(n) FROM go
 
 -- name: sum_counts
 WITH several AS MATERIALIZED (
-    SELECT minute, task, name FROM holdfast_counts WHERE minute >= floor(:now / 60) - 60
+    SELECT minute, task, name FROM holdfast_counts WHERE minute = 0 OR minute >= floor(:now / 60) - 60
     GROUP BY minute, task, name HAVING count(*) > 1 LIMIT %(limit)s
 ),
 chosen AS MATERIALIZED (

@@ -10,6 +10,7 @@ from msgspec import msgpack
 from holdfast.errors import ConfigError
 from holdfast.ports import Enqueued
 from holdfast.stores.redis.call import Call
+from holdfast.stores.redis.places import owner_marks
 from holdfast.stores.redis.scripts import ENQUEUE
 from holdfast.stores.redis.state import STATES, Texts, rank_of
 from holdfast.types import NewJob
@@ -35,7 +36,9 @@ def enqueue_call(jobs: Sequence[NewJob], texts: Texts) -> Call[list[Enqueued]]:
         if number is None:
             number = lanes[lane] = len(lanes) + 1
         delay_s = job.delay_s if job.delay_s > 0.0 else 0.0
-        rows.append((job.id, number, rank_of(job.priority), delay_s, job.idempotency_key is not None))
+        row = (job.id, number, rank_of(job.priority), delay_s, job.idempotency_key is not None)
+        owners = job.tenant or job.user or job.project
+        rows.append((*row, owner_marks(job.tenant, job.user, job.project)) if owners else row)
         payloads.append(texts.pack(job))
     names = [_encode((queue, task, *sorted(set(gates)))) for queue, task, gates in lanes]
     return Call(ENQUEUE, (len(names), rows), lambda reply: _answers(jobs, reply), [*names, *payloads])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.stores.causes import HOURS
 from holdfast.stores.redis.call import Call
 from holdfast.stores.redis.scripts import PRUNE
 
@@ -17,5 +18,5 @@ def prune_call(limit: int) -> Call[tuple[int, bool]]:
 
     Answers with how many records, and whether there are more.
     """
-    words = (limit, _COUNTS_KEPT_MINUTES, _REMOVED_KEPT_S, _GONE_KEPT_S)
+    words = (limit, _COUNTS_KEPT_MINUTES, _REMOVED_KEPT_S, _GONE_KEPT_S, HOURS)
     return Call(PRUNE, words, lambda reply: (reply[0], bool(reply[1])))

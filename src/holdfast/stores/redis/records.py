@@ -14,7 +14,6 @@ from holdfast.stores.redis.state import STATES, Head, Texts, read_head, worker_a
 from holdfast.types import Attempt, Change, FailureType, JobRecord, JobState, Severity
 
 AT_ONCE: Final = 250
-_INDEXES: Final = {JobState.FAILED: "failed", JobState.DEAD_LETTER: "dead_letter", JobState.CANCELLED: "cancelled"}
 
 
 class _Failure(Struct, array_like=True):
@@ -24,16 +23,6 @@ class _Failure(Struct, array_like=True):
     message: str
     fingerprint: str
     at: float
-
-
-class Found(Struct):
-    """What one look at an index has brought."""
-
-    records: list[JobRecord]
-    seqs: list[str]
-    """Of each of them."""
-    after: str
-    """Where it stopped; empty at the end."""
 
 
 _decode_failure = msgpack.Decoder(_Failure).decode
@@ -50,23 +39,20 @@ def get_call(ids: Sequence[str], texts: Texts) -> Call[dict[str, JobRecord]]:
     return Call(GET, (ids,), read)
 
 
-def look_call(query: Query, before: str, most: int, texts: Texts) -> Call[Found]:
-    """Look at so many jobs, newest first; most of those that the query does not mean are left out."""
-    index = _INDEXES.get(query.states[0], "all") if len(query.states) == 1 else "all"
-    wanted = [state in query.states for state in STATES] if query.states else None
+def look_call(query: Query, ids: Sequence[str], limit: int, texts: Texts) -> Call[list[JobRecord]]:
+    """Look at these jobs, in their order; most of those that the query does not mean are left out.
 
-    def read(reply: list[Any]) -> Found:
-        rows, seqs, after = reply
-        records = [_to_record(row, texts) for row in rows]
-        return Found(records, [_plain(seq) for seq in seqs], _plain(after) if after else "")
+    Once so many are found it stops, unless the query asks for what is seen only in the whole record.
+    """
+    wanted = [state in query.states for state in STATES] if query.states else None
+    is_seen_here = not (query.text or query.fingerprint or query.failure_type)
+
+    def read(reply: list[Any]) -> list[JobRecord]:
+        return [_to_record(row, texts) for row in reply]
 
     facts = {4: query.tenant, 5: query.user or None, 6: query.project or None}
-    words = (index, before, most, wanted, query.queue, query.task, query.since, query.until)
+    words = (ids, limit if is_seen_here else len(ids), wanted, query.queue, query.task, query.since, query.until)
     return Call(FIND, (*words, {place: fact for place, fact in facts.items() if fact is not None}), read)
-
-
-def _plain(seq: bytes) -> str:
-    return str(int(float(seq)))
 
 
 def _to_record(row: Sequence[Any], texts: Texts) -> JobRecord:

@@ -1,65 +1,58 @@
-"""Finds jobs by what people ask for, and groups dead letters by their cause."""
+"""Finds jobs by what people ask for: looks at some places at a time, until a page is full."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec import structs
 
-from holdfast.errors import ConfigError
 from holdfast.ports import Page, Query
-from holdfast.stores.memory.search import filter_of, groups_of
-from holdfast.stores.redis.call import Call
-from holdfast.stores.redis.records import Found, look_call
+from holdfast.stores.looking import page_of
+from holdfast.stores.memory.search import filter_of
+from holdfast.stores.redis.places import Places, Run
+from holdfast.stores.redis.records import look_call
 from holdfast.stores.redis.state import Texts
-from holdfast.types import Group, JobRecord, JobState
+from holdfast.types import JobRecord
 
-_SEARCHED_AT_ONCE: Final = 2000
 _LOOKED_AT_ONCE: Final = 500
-_NEWEST: Final = "+inf"
-
-Run = Callable[[Call[Found]], Found]
+"""So many with one call, so that none holds up the server for long."""
 
 
 def find_jobs(run: Run, query: Query, texts: Texts) -> Page:
-    """Records without attempts, newest first; with a text, of a bounded number of jobs."""
-    before = _seq_of(query.cursor) if query.cursor else _NEWEST
+    """Records without attempts, newest first, of a bounded number of jobs."""
+    places = Places(run)
     is_wanted = filter_of(query)
-    items: list[JobRecord] = []
-    last = ""
+    is_exact = structs.replace(query, states=(), limit=0, cursor="") == Query(limit=0)
+
+    def read(seqs: Sequence[int], limit: int) -> list[tuple[int, JobRecord]]:
+        found: list[tuple[int, JobRecord]] = []
+        seq_of = {places.ids[seq]: seq for seq in seqs}
+        for some in _parts(list(seq_of)):
+            for record in run(look_call(query, some, limit - len(found), texts)):
+                if is_wanted(record):
+                    found.append((seq_of[record.id], record))
+            if len(found) >= limit:
+                return found[:limit]
+        return found
+
+    return page_of(query, places.looks_of(query, is_exact=is_exact), read)
+
+
+def all_of(run: Run, query: Query, texts: Texts, most: int) -> Iterator[JobRecord]:
+    """Those of a query among so many places that are looked at first."""
+    places = Places(run)
+    is_wanted = filter_of(query)
     looked_at = 0
-    most = query.limit + 1 if query == Query(limit=query.limit, cursor=query.cursor) else _LOOKED_AT_ONCE
-    while True:
-        found = run(look_call(query, before, min(most, _LOOKED_AT_ONCE), texts))
-        for record, seq in zip(found.records, found.seqs, strict=True):
-            if is_wanted(record):
-                if len(items) == query.limit:
-                    return Page(items, cursor=last)
-                items.append(record)
-                last = seq
-        looked_at += _LOOKED_AT_ONCE
-        if not found.after or (query.text and looked_at >= _SEARCHED_AT_ONCE):
-            return Page(items, cursor=found.after)
-        before = found.after
+    for seqs in places.looks_of(query, is_exact=False):
+        some = seqs[: most - looked_at]
+        looked_at += len(some)
+        for ids in _parts([places.ids[seq] for seq in some]):
+            yield from filter(is_wanted, run(look_call(query, ids, len(ids), texts)))
+        if looked_at >= most:
+            return
 
 
-def group_letters(run: Run, query: Query, texts: Texts) -> list[Group]:
-    """The dead letters of a query by fingerprint: the largest group first, and of two the one with the newer letter."""
-    wanted = structs.replace(query, states=(JobState.DEAD_LETTER,))
-    is_wanted = filter_of(wanted)
-    return groups_of(record for record in _all_of(run, wanted, texts) if is_wanted(record))
-
-
-def _all_of(run: Run, query: Query, texts: Texts) -> Iterator[JobRecord]:
-    before = _NEWEST
-    while before:
-        found = run(look_call(query, before, _LOOKED_AT_ONCE, texts))
-        yield from found.records
-        before = found.after
-
-
-def _seq_of(cursor: str) -> str:
-    if not (cursor.isascii() and cursor.isdecimal()):
-        raise ConfigError(f"cursor: {cursor!r} is not where a page ended")
-    return cursor
+def _parts(ids: list[str]) -> Iterator[list[str]]:
+    for start in range(0, len(ids), _LOOKED_AT_ONCE):
+        yield ids[start : start + _LOOKED_AT_ONCE]

@@ -12,7 +12,7 @@ from holdfast.stores.redis.call import Call
 from holdfast.stores.redis.connection import Connection
 from holdfast.stores.redis.scripts import OPEN
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 _OLDEST: Final = (6, 2)
 _KINDS: Final = {
     "always": (True, "Every write is on the server's disk before it is acknowledged."),

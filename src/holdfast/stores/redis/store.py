@@ -33,15 +33,18 @@ from holdfast.ports import (
     WorkerRecord,
 )
 from holdfast.stores.redis import people, records
+from holdfast.stores.redis.call import Call
 from holdfast.stores.redis.connection import Address, Connection, check_url
 from holdfast.stores.redis.exchange import exchange_call
+from holdfast.stores.redis.groups import group_letters
 from holdfast.stores.redis.opened import Opened
 from holdfast.stores.redis.prune import prune_call
-from holdfast.stores.redis.search import find_jobs, group_letters
+from holdfast.stores.redis.scripts import CLOCK
+from holdfast.stores.redis.search import find_jobs
 from holdfast.stores.redis.server import SCHEMA
 from holdfast.stores.redis.stats import stats_call
 from holdfast.stores.redis.workers import beat_call, note_call, reclaim_call
-from holdfast.stores.refusals import check_exchange, check_no_connection, check_operation
+from holdfast.stores.refusals import check_exchange, check_heartbeat, check_no_connection, check_operation
 from holdfast.types import Group, JobRecord, NewJob
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.-]{1,63}")
@@ -129,6 +132,7 @@ class RedisStore:
         return await opened.exchanges.run(exchange_call(exchange, opened.texts))
 
     async def heartbeat(self, worker: WorkerRecord) -> Beat:
+        check_heartbeat(worker)
         call = beat_call(worker)
         return await (await self._aopen()).heartbeats.ask(lambda connection: connection.run(call))
 
@@ -170,7 +174,10 @@ class RedisStore:
 
     async def groups(self, query: Query) -> list[Group]:
         opened = await self._aopen()
-        return await opened.searches.ask(lambda connection: group_letters(connection.run, query, opened.texts))
+        clock = Call(CLOCK, (), float)
+        return await opened.searches.ask(
+            lambda connection: group_letters(connection.run, query, opened.texts, connection.run(clock))
+        )
 
     async def stats(self, since_minute: int | None = None) -> Stats:
         return await (await self._aopen()).reader.ask(lambda connection: connection.run(stats_call(since_minute)))

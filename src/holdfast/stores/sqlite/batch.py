@@ -11,6 +11,7 @@ from msgspec import json
 from holdfast.stores.lanes import LaneKey, Lanes
 from holdfast.stores.sqlite.clock import StoreClock
 from holdfast.stores.sqlite.lanes import LaneReads, add_lane
+from holdfast.stores.sqlite.marks import FIRST, Mark, add_marks
 from holdfast.stores.sqlite.queries import load
 
 _SQL = load("batch.sql")
@@ -21,7 +22,16 @@ _SWEEP_EVERY: Final = 32
 class Books:
     """What a writing connection knows beside the database: kept between its transactions."""
 
-    __slots__ = ("db", "clock", "lanes", "key_window_s", "last_at", "claims_since_sweep", "lanes_swept_to")
+    __slots__ = (
+        "db",
+        "clock",
+        "lanes",
+        "key_window_s",
+        "last_at",
+        "claims_since_sweep",
+        "lanes_swept_to",
+        "marks_swept_to",
+    )
 
     def __init__(self, db: apsw.Connection, clock: StoreClock, lanes: Lanes, key_window_s: float) -> None:
         self.db = db
@@ -31,12 +41,13 @@ class Books:
         self.last_at = 0.0
         self.claims_since_sweep = 0
         self.lanes_swept_to = 0
+        self.marks_swept_to = FIRST
 
 
 class Batch:
     """The operations of one transaction: each writes its own rows, and `flush` the sums over all of them."""
 
-    __slots__ = ("db", "books", "has_news", "new_lanes", "_are_lanes_checked", "_tallies", "_claims")
+    __slots__ = ("db", "books", "has_news", "new_lanes", "marks", "_are_lanes_checked", "_tallies", "_claims")
 
     def __init__(self, books: Books) -> None:
         self.db = books.db
@@ -45,6 +56,8 @@ class Batch:
         """Whether a worker may have something to do now."""
         self.new_lanes: dict[LaneKey, int] = {}
         """Those that this transaction has added, or found in the table."""
+        self.marks: set[Mark] = set()
+        """In which blocks this transaction has added jobs, by what they are found by."""
         self._are_lanes_checked = False
         self._tallies: defaultdict[tuple[int, str], int] = defaultdict(int)
         self._claims: dict[bytes, tuple[str, bytes, int]] = {}
@@ -112,6 +125,9 @@ class Batch:
             self._tallies.clear()
             if rows:
                 self.db.execute(_SQL["add_tallies"], (json.encode(rows).decode(),))
+        if self.marks:
+            add_marks(self.db, self.marks)
+            self.marks.clear()
         if self._claims:
             claims = [(token.hex(), worker, seqs.hex(), n) for token, (worker, seqs, n) in self._claims.items()]
             self._claims.clear()

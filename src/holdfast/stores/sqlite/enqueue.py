@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from msgspec import json
 from holdfast.ports import Enqueued
 from holdfast.stores.keys import Holder, decide, scope_of
 from holdfast.stores.sqlite.batch import Batch
+from holdfast.stores.sqlite.marks import blocks_of, names_of
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_rows, read_value, text_list
 from holdfast.types import JobState, NewJob
@@ -73,22 +75,44 @@ def _holders_of(batch: Batch, jobs: Sequence[NewJob], now: float) -> tuple[dict[
 def _insert(batch: Batch, jobs: Sequence[NewJob], now: float) -> bool:
     """Insert those whose id is not known; say whether all were new, and are tallied."""
     rows = [_row_of(batch, job, now) for job in jobs]
+    lanes = Counter([row[1] for row in rows]) if len(rows) > 1 else {row[1]: 1 for row in rows}
+    has_owners = any(job.tenant or job.user or job.project for job in jobs)
     n_new = start = 0
     while start < len(rows):
         size = next(size for size in _CHUNKS if size <= len(rows) - start)
         values: list[Any] = []
-        for row in rows[start : start + size]:
+        chunk = rows[start : start + size]
+        for row in chunk:
             values += row
         batch.db.execute(_insert_of(size), values)
-        n_new += batch.db.changes()
+        added = batch.db.changes()
+        if added:
+            _mark(batch, lanes if len(lanes) == 1 else {row[1] for row in chunk}, added)
+            if has_owners:
+                _mark_owners(batch, chunk, added)
+        n_new += added
         start += size
     if n_new:
         batch.has_news = True
     if n_new < len(rows):
         return False
-    for row in rows:
-        batch.add(row[1], "queued")
+    for lane, n in lanes.items():
+        batch.add(lane, "queued", n)
     return True
+
+
+def _mark(batch: Batch, lanes: Iterable[int], added: int) -> None:
+    """The last so many places have jobs of these lanes; where some were known before, a mark too many does no harm."""
+    last = batch.db.last_insert_rowid()
+    for block in blocks_of(last - added + 1, last):
+        batch.marks.update([(f"l{lane}", block) for lane in lanes])
+
+
+def _mark_owners(batch: Batch, rows: Sequence[tuple[Any, ...]], added: int) -> None:
+    last = batch.db.last_insert_rowid()
+    names = {name for owners in {row[8:11] for row in rows} for name in names_of(*owners)}
+    for block in blocks_of(last - added + 1, last):
+        batch.marks.update((name, block) for name in names)
 
 
 def _ids_of(jobs: Sequence[NewJob]) -> str:

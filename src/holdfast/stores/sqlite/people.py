@@ -10,6 +10,7 @@ import apsw
 from holdfast.policy.lifecycle import is_allowed
 from holdfast.ports import Changed, Operation
 from holdfast.stores.sqlite.batch import Batch
+from holdfast.stores.sqlite.letters import forget_letters
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_rows, read_value
 from holdfast.types import Change, JobState
@@ -23,10 +24,14 @@ _DELETES: Final = ("delete_jobs", "delete_attempts", "delete_notes", "delete_rep
 def change_jobs(batch: Batch, operation: Operation) -> list[Changed]:
     """Each id in turn, guarded by its state."""
     batch.flush()  # who holds what must be in the table
-    return [_change_one(batch, id, operation) for id in operation.ids]  # noqa: A001
+    letters: list[int] = []
+    answers = [_change_one(batch, id, operation, letters) for id in operation.ids]  # noqa: A001
+    forget_letters(batch.db, letters)
+    return answers
 
 
-def _change_one(batch: Batch, id: str, operation: Operation) -> Changed:  # noqa: A002
+def _change_one(batch: Batch, id: str, operation: Operation, letters: list[int]) -> Changed:  # noqa: A002
+    """Change this one; where it was a dead letter and is none any more, add it to the list of those."""
     found = read_rows(batch.db, _SQL["look"], (id,))
     if not found:
         return Changed(id, is_done=False, state=None)
@@ -35,10 +40,14 @@ def _change_one(batch: Batch, id: str, operation: Operation) -> Changed:  # noqa
     if not is_allowed(JobState(state), change):
         return Changed(id, is_done=False, state=JobState(state))
     if change is _REPLAY:
-        return _replay(batch, id, seq, lane, operation)
+        changed = _replay(batch, id, seq, lane, operation)
+        if changed.is_done:
+            letters.append(seq)
+        return changed
     if change is _CANCEL:
         return _cancel(batch, id, (seq, lane, state, token), operation)
-    delete_jobs(batch, [(seq, lane, state)])
+    _delete(batch, [(seq, lane, state)])
+    letters.append(seq)
     return Changed(id, is_done=True, state=None)
 
 
@@ -81,8 +90,12 @@ def _replay(batch: Batch, id: str, seq: int, lane: int, operation: Operation) ->
 
 def delete_jobs(batch: Batch, rows: list[tuple[int, int, str]]) -> None:
     """Delete these, by seq, lane and state, with all that belongs to them."""
-    if not rows:
-        return
+    if rows:
+        _delete(batch, rows)
+        forget_letters(batch.db, [seq for seq, _, state in rows if state == "dead_letter"])
+
+
+def _delete(batch: Batch, rows: list[tuple[int, int, str]]) -> None:
     seqs = {"seqs": apsw.carray(array("q", [seq for seq, _, _ in rows]))}
     for query in _DELETES:
         batch.db.execute(_SQL[query], seqs)

@@ -8,6 +8,8 @@ from msgspec import json
 
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.lanes import drop_empty_lanes
+from holdfast.stores.sqlite.letters import forget_hours
+from holdfast.stores.sqlite.marks import sweep_marks
 from holdfast.stores.sqlite.people import delete_jobs
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_value
@@ -29,6 +31,8 @@ def prune_jobs(batch: Batch, limit: int) -> int:
     batch.db.execute(_SQL["delete_removed_values"], (now - _REMOVED_KEPT_S, _VALUES_AT_ONCE))
     rows = _decode_over(read_value(batch.db, _SQL["over"], {"now": now, "limit": limit}))
     delete_jobs(batch, rows)
+    forget_hours(batch.db, now)
+    batch.books.marks_swept_to = sweep_marks(batch.db, batch.books.marks_swept_to)
     batch.flush()  # the tallies say which lanes have no jobs
     batch.sweep_claims()
     if not batch.new_lanes:  # they are known under numbers that must not go while this transaction uses them

@@ -4,7 +4,7 @@ SELECT json_group_array(json_array(seq, lane, state)) FROM (
 )
 
 -- name: delete_counts
-DELETE FROM holdfast_counts WHERE minute < ?
+DELETE FROM holdfast_counts WHERE minute > 0 AND minute < ?
 
 -- A worker's id must not come back, so the row outlives it; long after nobody uses it any more.
 -- name: delete_workers

@@ -12,29 +12,18 @@ SELECT :columns FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(?))
 -- name: attempts
 SELECT seq, record FROM holdfast_attempts WHERE seq IN (SELECT value FROM carray(?)) ORDER BY seq, number
 
+-- Of these places the jobs that are wanted.
 -- name: find
-SELECT :columns FROM holdfast_jobs WHERE :where ORDER BY seq DESC LIMIT :limit
-
--- Of a bounded number of jobs those with the text, each with a mark; the others give only their place.
--- name: search
-SELECT seq, :has_text FROM holdfast_jobs WHERE :where ORDER BY seq DESC LIMIT :limit
-
--- name: lanes_of
-SELECT lane FROM holdfast_lanes WHERE :queue IN ('', queue) AND :task IN ('', task)
+SELECT :columns FROM holdfast_jobs WHERE seq IN (SELECT value FROM carray(:places)) AND :where ORDER BY seq DESC LIMIT :limit
 
 -- name: by_seq
-SELECT :columns FROM holdfast_jobs WHERE seq IN (SELECT value FROM carray(?)) ORDER BY seq DESC
+SELECT :columns FROM holdfast_jobs WHERE seq IN (SELECT value FROM carray(?))
 
 -- name: has_text
 instr(lower(id), :text) OR instr(lower(error_name), :text) OR instr(lower(message), :text)
 OR instr(lower(reason), :text) OR instr(lower(idempotency_key), :text)
 OR instr(lower(CAST(payload AS TEXT)), :text)
 OR lane IN (SELECT lane FROM holdfast_lanes WHERE instr(lower(task), :text))
-
--- name: groups
-SELECT fingerprint, count(*), min(changed_at), max(changed_at), max(seq),
-    json_group_array(DISTINCT (SELECT task FROM holdfast_lanes WHERE holdfast_lanes.lane = holdfast_jobs.lane))
-FROM holdfast_jobs WHERE :where GROUP BY fingerprint ORDER BY 2 DESC, 5 DESC
 
 -- name: tallies
 SELECT lane.queue, lane.task, tally.state, sum(tally.n)
@@ -45,7 +34,10 @@ GROUP BY 1, 2, 3 HAVING sum(tally.n) > 0 ORDER BY 1, 2, 3
 SELECT record, seen_at FROM holdfast_workers WHERE gone_at IS NULL ORDER BY number
 
 -- name: counts
-SELECT minute, task, name, n FROM holdfast_counts WHERE minute >= ? ORDER BY 1, 2, 3
+SELECT minute, task, name, n FROM holdfast_counts WHERE minute >= max(1, ?) ORDER BY 1, 2, 3
+
+-- name: totals
+SELECT minute, task, name, n FROM holdfast_counts WHERE minute = 0 ORDER BY 2, 3
 
 -- The earliest due time of each lane's ready jobs: steps from lane to lane and from priority to priority in the index.
 -- name: oldest_ready

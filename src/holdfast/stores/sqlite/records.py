@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import apsw
@@ -38,12 +38,11 @@ def get_records(db: apsw.Connection, ids: Sequence[str]) -> list[JobRecord | Non
     return [found.get(id) for id in ids]  # noqa: A001
 
 
-def records_of(db: apsw.Connection, seqs: Iterable[int]) -> list[JobRecord]:
-    """These records without attempts, newest first."""
-    numbers = array("q", seqs)
-    if not numbers:
-        return []
-    return [to_record(row) for row in read_rows(db, _BY_SEQ, (apsw.carray(numbers),))]
+def records_by_seq(db: apsw.Connection, seqs: Sequence[int]) -> dict[int, JobRecord]:
+    """These records without attempts, by their place."""
+    if not seqs:
+        return {}
+    return {row[0]: to_record(row) for row in read_rows(db, _BY_SEQ, (apsw.carray(array("q", seqs)),))}
 
 
 def to_record(row: Sequence[Any]) -> JobRecord:

@@ -11,6 +11,7 @@ from msgspec import json
 from holdfast.errors import Unwritable
 from holdfast.ports import Settlement
 from holdfast.stores.sqlite.batch import Batch
+from holdfast.stores.sqlite.letters import add_letters
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_value, text_list
 from holdfast.stores.ways import GIVEN_UP, REFUNDABLE, SUSPECTING, WAYS
@@ -19,6 +20,7 @@ from holdfast.types import Change, JobState
 _SQL = load("settle.sql")
 _COMPLETE: Final = Change.COMPLETE
 _RELEASE: Final = Change.RELEASE
+_BURY: Final = Change.BURY
 _encode = json.Encoder().encode
 _decode_lanes = json.Decoder(list[tuple[str, int]]).decode
 _decode_outcome = json.Decoder(list[tuple[int, int, int]]).decode
@@ -88,13 +90,18 @@ def _book(batch: Batch, settlements: Sequence[Settlement], lanes: Sequence[int])
     """The sums, and the history, of those that took effect."""
     for token, n in Counter([one.token for one in settlements]).items():
         batch.let_go(token, n)
+    has_letters = False
     for (lane, change), n in Counter(zip(lanes, [one.change for one in settlements], strict=True)).items():
         way = WAYS[change]
         batch.move(lane, _RUNNING, way.state, n)
         batch.has_news = batch.has_news or not way.is_end
+        if change is _BURY:
+            has_letters = True
     with_attempt = [one for one in settlements if one.attempt is not None]
     if with_attempt:
         batch.db.execute(_SQL["add_attempts"], (_encoded(with_attempt, _attempt_row),))
+    if has_letters:
+        add_letters(batch.db, [one.id for one in settlements if one.change is _BURY])
 
 
 def _encoded(settlements: Sequence[Settlement], row_of: Callable[[Settlement], tuple[Any, ...]]) -> str:

@@ -33,16 +33,17 @@ from holdfast.ports import (
     Transaction,
     WorkerRecord,
 )
-from holdfast.stores.refusals import check_exchange, check_no_connection, check_operation
+from holdfast.stores.refusals import check_exchange, check_heartbeat, check_no_connection, check_operation
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.claim import claim_jobs
 from holdfast.stores.sqlite.faults import DiskFull
+from holdfast.stores.sqlite.groups import group_letters
 from holdfast.stores.sqlite.opened import Opened
 from holdfast.stores.sqlite.people import change_jobs
 from holdfast.stores.sqlite.prune import prune_jobs
 from holdfast.stores.sqlite.queries import migrations
 from holdfast.stores.sqlite.records import get_records
-from holdfast.stores.sqlite.search import find_jobs, group_letters
+from holdfast.stores.sqlite.search import find_jobs
 from holdfast.stores.sqlite.settle import settle
 from holdfast.stores.sqlite.stats import read_stats
 from holdfast.stores.sqlite.values import add_counts, change_values, values_above
@@ -145,6 +146,7 @@ class SqliteStore:
         return exchanged
 
     async def heartbeat(self, worker: WorkerRecord) -> Beat:
+        check_heartbeat(worker)
         return await self._open().heartbeats.beat(worker)
 
     async def reclaim(self, worker: str, token: bytes, limit: int) -> list[Delivery]:
@@ -180,7 +182,9 @@ class SqliteStore:
         return await self._open().reader.read(lambda db: find_jobs(db, query))
 
     async def groups(self, query: Query) -> list[Group]:
-        return await self._open().reader.read(lambda db: group_letters(db, query))
+        opened = self._open()
+        now = opened.store_clock.now()
+        return await opened.reader.read(lambda db: group_letters(db, query, now))
 
     async def stats(self, since_minute: int | None = None) -> Stats:
         opened = self._open()

@@ -21,8 +21,10 @@ import pytest
 
 _SUBJECTS = (
     "claiming",
+    "crowds",
     "enqueueing",
     "fencing",
+    "grouping",
     "leases",
     "living",
     "operating",
@@ -35,8 +37,10 @@ _SUBJECTS = (
 pytest.register_assert_rewrite(*(f"{__name__}.{subject}" for subject in _SUBJECTS))
 
 from holdfast.testing.store_suite.claiming import CapSuite, ClaimSuite  # noqa: E402
+from holdfast.testing.store_suite.crowds import CrowdSuite  # noqa: E402
 from holdfast.testing.store_suite.enqueueing import EnqueueSuite, IdempotencySuite  # noqa: E402
 from holdfast.testing.store_suite.fencing import FenceSuite  # noqa: E402
+from holdfast.testing.store_suite.grouping import GroupFactSuite, LetterCountSuite  # noqa: E402
 from holdfast.testing.store_suite.leases import HeartbeatSuite  # noqa: E402
 from holdfast.testing.store_suite.living import LifeSuite, TransactionSuite, WaitSuite  # noqa: E402
 from holdfast.testing.store_suite.operating import ChangeSuite, PruneSuite, ReplaySuite  # noqa: E402
@@ -63,8 +67,11 @@ class StoreSuite(
     ReplaySuite,
     PruneSuite,
     FindSuite,
+    CrowdSuite,
     SearchSuite,
     GroupSuite,
+    LetterCountSuite,
+    GroupFactSuite,
     StatsSuite,
     WaitSuite,
     TransactionSuite,

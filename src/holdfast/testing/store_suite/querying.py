@@ -25,6 +25,7 @@ from holdfast.testing.store_suite.steps import (
     new_job,
     now_of,
     pages,
+    record_of,
     settle,
     start,
 )
@@ -189,9 +190,11 @@ class SearchSuite:
 
     async def test_a_rare_text_among_many_is_found_by_following_the_cursor(self, store: Store) -> None:
         (rare,) = await enqueue(store, new_job(payload=b'{"needle": 1}'))
+        begun = (await record_of(store, rare)).created_at
         for _ in range(6):
             await enqueue(store, *(new_job() for _ in range(1000)))
         assert await found_ids(store, text="needle") == [rare]
+        assert await found_ids(store, until=begun + 1e-6) == [rare]
 
 
 class GroupSuite:

@@ -234,7 +234,7 @@ class ValueSuite:
 
 
 class CountSuite:
-    """Counts by the minute add up."""
+    """Counts by the minute add up, and so do totals."""
 
     async def test_counts_add_up(self, store: Store) -> None:
         await store.exchange(Exchange(counts=[Count(100, "greet", "completed", 2), Count(100, "greet", "failed", 1)]))
@@ -257,3 +257,20 @@ class CountSuite:
         await enqueue(store)
         await store.exchange(Exchange(counts=[Count(7, "greet", "retried", 1), Count(7, "greet", "retried", 1)]))
         assert [count.n for count in (await store.stats(since_minute=7)).counts] == [2]
+
+    async def test_totals_add_up_beside_the_minutes_and_are_always_told(self, store: Store) -> None:
+        await store.exchange(Exchange(counts=[Count(0, "leave", "completed", 1), Count(0, "greet", "run_le:3", 2)]))
+        await store.exchange(Exchange(counts=[Count(0, "greet", "run_le:3", 5), Count(9, "greet", "completed", 4)]))
+        totals = [Count(0, "greet", "run_le:3", 7), Count(0, "leave", "completed", 1)]
+        for since in (None, 0, 9, 10):
+            stats = await store.stats(since_minute=since)
+            assert list(stats.totals) == totals
+            assert [one.minute for one in stats.counts] == ([9] if since in (0, 9) else [])
+
+    async def test_totals_outlive_the_minutes(self, store: Store, advance: Advance) -> None:
+        minute = int((await store.exchange(Exchange())).now // 60)
+        await store.exchange(Exchange(counts=[Count(0, "greet", "completed", 1), Count(minute, "greet", "failed", 1)]))
+        advance(9 * 24 * HOUR_S)
+        await store.prune(100)
+        stats = await store.stats(since_minute=0)
+        assert (list(stats.counts), list(stats.totals)) == ([], [Count(0, "greet", "completed", 1)])

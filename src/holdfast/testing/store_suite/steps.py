@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from holdfast.clock import new_id, new_token
@@ -105,6 +105,12 @@ async def settle(store: Store, delivery: Delivery, change: Change, **options: An
     settlement = Settlement(id=delivery.id, token=delivery.token, change=change, **options)
     (is_settled,) = (await store.exchange(Exchange(settlements=[settlement]))).settled
     return is_settled
+
+
+async def complete(store: Store, deliveries: Sequence[Delivery]) -> None:
+    """Complete all of these together."""
+    done = [Settlement(id=one.id, token=one.token, change=Change.COMPLETE) for one in deliveries]
+    await store.exchange(Exchange(settlements=done))
 
 
 async def reclaim(store: Store, worker: str = "w2", limit: int = 100) -> list[Delivery]:

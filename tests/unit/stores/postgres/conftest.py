@@ -33,6 +33,32 @@ def plain(postgres_url: str) -> Iterator[Plain]:
         yield connection
 
 
+LETTERS = """
+SELECT job.seq, job.changed_at, holdfast_digest(job.fingerprint),
+    holdfast_digest(job.fingerprint, lane.queue, lane.task, job.tenant, coalesce(job.failure_type, ''))
+FROM holdfast_jobs AS job JOIN holdfast_lanes AS lane ON lane.lane = job.lane WHERE job.state = 'dead_letter' ORDER BY 1
+"""
+CAUSES = """
+SELECT cause, max(fingerprint), max(queue), max(task), max(tenant), max(failure_type), sum(n)
+FROM holdfast_causes GROUP BY 1 HAVING sum(n) <> 0 ORDER BY 1
+"""
+COUNTED = """
+SELECT letter.cause, job.fingerprint, lane.queue, lane.task, job.tenant, coalesce(job.failure_type, ''), count(*)
+FROM holdfast_letters AS letter JOIN holdfast_jobs AS job ON job.seq = letter.seq
+JOIN holdfast_lanes AS lane ON lane.lane = job.lane
+GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1
+"""
+
+
+def check_letters(rows: Callable[[str], list[tuple[Any, ...]]]) -> None:
+    """What is counted of dead letters is what the jobs say."""
+    assert rows("SELECT seq, ended_at, fingerprint, cause FROM holdfast_letters ORDER BY 1") == rows(LETTERS)
+    assert rows(CAUSES) == rows(COUNTED)
+    hours = "SELECT hour, cause, sum(n) FROM holdfast_letter_hours GROUP BY 1, 2 HAVING sum(n) <> 0 ORDER BY 1, 2"
+    counted = "SELECT floor(ended_at / 3600)::bigint, cause, count(*) FROM holdfast_letters GROUP BY 1, 2 ORDER BY 1, 2"
+    assert rows(hours) == rows(counted)
+
+
 @pytest.fixture
 def check_books(plain: Plain) -> CheckBooks:
     """Says whether what is counted beside the jobs is what the jobs say."""
@@ -56,6 +82,7 @@ def check_books(plain: Plain) -> CheckBooks:
         assert sorted(rows(waiting)) == sorted(rows(listed))
         right = "CASE state WHEN 'failed' THEN 1 WHEN 'dead_letter' THEN 2 WHEN 'cancelled' THEN 3 END"
         assert rows(f"SELECT id, state FROM holdfast_jobs WHERE given_up IS DISTINCT FROM {right}") == []
+        check_letters(rows)
         kept = "SELECT seq FROM holdfast_jobs WHERE keep_until IS NOT NULL"
         assert rows(f"{kept} AND seq NOT IN (SELECT unnest(seqs) FROM holdfast_kept)") == []
 

@@ -13,11 +13,14 @@ import pytest
 
 from holdfast.clock import new_id
 from holdfast.errors import ConfigError, StoreAway, StoreError
+from holdfast.ports import Query
 from holdfast.stores.postgres import PostgresStore, schema
 from holdfast.stores.postgres.connection import address_of
+from holdfast.testing.store_suite import enqueue, new_job
+from holdfast.testing.store_suite.steps import dead_letter
 from holdfast.types import JobRecord, NewJob
 from tests.servers import PostgresServer, free_port
-from tests.unit.stores.postgres.conftest import Plain
+from tests.unit.stores.postgres.conftest import CheckBooks, Plain
 
 OPEN_AND_ENQUEUE = """
 import asyncio, sys
@@ -72,7 +75,7 @@ async def test_threads_that_race_open_it_once(postgres_url: str) -> None:
 async def test_tables_of_a_newer_version_are_refused(store: PostgresStore, plain: Plain, postgres_url: str) -> None:
     assert store.capabilities
     plain.execute("UPDATE holdfast_meta SET value = '99' WHERE key = 'schema_version'")
-    with pytest.raises(StoreError, match=r"made by a newer Holdfast \(schema 99, not 1\); upgrade"):
+    with pytest.raises(StoreError, match=r"made by a newer Holdfast \(schema 99, not 2\); upgrade"):
         PostgresStore(postgres_url).capabilities  # noqa: B018 - asking opens it
 
 
@@ -238,3 +241,38 @@ async def test_a_closed_store_stays_closed(store: PostgresStore) -> None:
         await store.get([])
     with pytest.raises(StoreError, match="the store is closed"):
         store.enqueue_now([])
+
+
+UNDO = """
+DROP TABLE holdfast_letters, holdfast_causes, holdfast_letter_hours;
+DROP FUNCTION holdfast_digest;
+DROP INDEX holdfast_jobs_lane, holdfast_jobs_tenant, holdfast_jobs_user, holdfast_jobs_project;
+CREATE INDEX holdfast_jobs_cause ON holdfast_jobs USING hash (fingerprint) WHERE given_up = 2;
+UPDATE holdfast_meta SET value = '1' WHERE key = 'schema_version';
+"""
+
+
+async def test_tables_of_the_first_version_are_counted_anew(
+    store: PostgresStore, plain: Plain, postgres_url: str, check_books: CheckBooks
+) -> None:
+    for n in range(6):
+        await dead_letter(store, task="ab"[n % 2], tenant=("", "acme", "globex")[n % 3])
+    groups = await store.groups(Query())
+    plain.execute(UNDO.encode())
+    after = PostgresStore(postgres_url)
+    try:
+        assert await after.groups(Query()) == groups
+        check_books()
+    finally:
+        await after.close()
+
+
+async def test_names_longer_than_an_index_takes_are_found(store: PostgresStore, check_books: CheckBooks) -> None:
+    owner = "t" * 9000
+    await dead_letter(store, tenant=owner, user=owner, project=owner, task=owner)
+    await enqueue(store, new_job(tenant=owner + "x"))
+    assert len((await store.find(Query(tenant=owner))).items) == 1
+    assert len((await store.find(Query(user=owner))).items) == 1
+    (group,) = await store.groups(Query(tenant=owner))
+    assert (group.tenants, group.count) == ((owner,), 1)
+    check_books()

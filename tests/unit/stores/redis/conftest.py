@@ -74,9 +74,49 @@ def check_books_of(client: Any, prefix: str) -> None:
 
     kept = {one for packed in client.zrange(f"{start}kept", 0, -1) for one in msgspec.msgpack.decode(packed)}
     assert {one.decode() for one, job in jobs.items() if job.keep_until >= 0} <= kept
+    check_letters(client, start, jobs, {one for one, state in states.items() if state is JobState.DEAD_LETTER})
+    check_marks(client, start, jobs)
     for kind in ("more", "attempts"):
         owners = {key.removeprefix(f"{start}{kind}:".encode()) for key in client.scan_iter(f"{start}{kind}:*")}
         assert owners <= {one for one, job in jobs.items() if job.has_more}
+
+
+def check_letters(client: Any, start: str, jobs: dict[bytes, Head], dead: set[bytes]) -> None:
+    """What is counted of dead letters is what the jobs say."""
+    causes: dict[bytes, bytes] = client.hgetall(f"{start}cause_name")
+    assert client.hgetall(f"{start}cause") == {name: number for number, name in causes.items()}
+    cause_of = {one: client.hget(f"{start}more:{one.decode()}", "cause") for one in dead}
+    assert set(cause_of.values()) == set(causes), "a cause goes with its last letter"
+    hours = Counter((int(jobs[one].changed_at // 3600), cause) for one, cause in cause_of.items())
+    counted = {
+        (int(hour), cause): int(n)
+        for hour in client.zrange(f"{start}letter_hours", 0, -1)
+        for cause, n in client.hgetall(f"{start}letter_hour:{int(hour)}").items()
+    }
+    assert counted == dict(hours)
+    fingerprints: dict[str, dict[bytes, float]] = {}
+    for number, name in causes.items():
+        ids = {one for one, cause in cause_of.items() if cause == number}
+        at = {one: jobs[one].changed_at for one in ids}
+        assert scores(client, f"{start}letters:{int(number)}") == {one: jobs[one].seq for one in ids}
+        assert scores(client, f"{start}letters_at:{int(number)}") == at
+        fingerprints.setdefault(msgspec.msgpack.decode(name)[0], {}).update(at)
+    for fingerprint, letters in fingerprints.items():
+        assert scores(client, f"{start}fingerprint_at:{fingerprint}") == letters
+    for kind, names in (("letters", causes), ("letters_at", causes), ("fingerprint_at", fingerprints)):
+        assert len(list(client.scan_iter(f"{start}{kind}:*"))) == len(names), kind
+
+
+def check_marks(client: Any, start: str, jobs: dict[bytes, Head]) -> None:
+    """Each job is marked where it is, under its lane and its owners."""
+    wanted: set[bytes] = set()
+    for one, job in jobs.items():
+        text: bytes = client.hget(f"{start}job", one)
+        facts = msgspec.msgpack.decode(text[4 : 4 + int.from_bytes(text[:4])])
+        owners = [f"{kind}{owner}" for kind, owner in zip("tup", facts[3:6], strict=True) if owner]
+        for name in (f"l{job.lane}", *owners):
+            wanted.add(len(name.encode()).to_bytes(4) + name.encode() + (int(job.seq) // 256).to_bytes(4))
+    assert wanted <= set(client.zrange(f"{start}marks", 0, -1))
 
 
 def check_lines(client: Any, start: str, jobs: dict[bytes, Head], states: dict[bytes, JobState]) -> None:

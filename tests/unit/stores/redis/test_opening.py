@@ -49,7 +49,7 @@ async def test_a_server_that_keeps_nothing_on_disk_is_said_to_keep_nothing() -> 
     assert "gone when it stops" in found.durability
     assert any("appendonly yes" in line for line in found.warnings)
     assert found.version.startswith(("Redis ", "Valkey "))
-    assert found.schema == "keys {holdfast}:…, version 1"
+    assert found.schema == "keys {holdfast}:…, version 2"
 
 
 async def test_snapshots_alone_are_said_to_lose_minutes() -> None:

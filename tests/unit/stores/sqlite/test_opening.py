@@ -16,7 +16,10 @@ from holdfast.errors import ConfigError, StoreError
 from holdfast.ports import Query
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.store import Synchronous
+from holdfast.testing.store_suite import enqueue, new_job
+from holdfast.testing.store_suite.steps import dead_letter
 from holdfast.types import NewJob
+from tests.unit.stores.sqlite.conftest import CheckBooks
 
 
 def make_database(path: Path, script: str) -> None:
@@ -161,3 +164,28 @@ async def test_closing_moves_the_log_into_the_file(path: Path) -> None:
     store.enqueue_now([NewJob(id=new_id(), task="greet", payload=b"{}")])
     await store.close()
     assert not path.with_name("jobs.db-wal").exists()
+
+
+UNDO = """
+DROP TABLE holdfast_letters; DROP TABLE holdfast_causes; DROP TABLE holdfast_letter_hours; DROP TABLE holdfast_marks;
+CREATE INDEX holdfast_jobs_cause ON holdfast_jobs (fingerprint) WHERE given_up = 2;
+UPDATE holdfast_meta SET value = 1 WHERE key = 'schema_version'
+"""
+
+
+async def test_a_file_of_the_first_version_is_counted_anew(path: Path, check_books: CheckBooks) -> None:
+    before = SqliteStore(path)
+    for n in range(6):
+        await dead_letter(before, task="ab"[n % 2], tenant=("", "acme", "globex")[n % 3], user="ada")
+    await enqueue(before, *(new_job(task="rare", project="p") for _ in range(300)))
+    groups = await before.groups(Query())
+    await before.close()
+    make_database(path, UNDO)
+    after = SqliteStore(path)
+    try:
+        assert await after.groups(Query()) == groups
+        assert len((await after.find(Query(user="ada"))).items) == 6
+        assert len((await after.find(Query(project="p", limit=500))).items) == 300
+        check_books()
+    finally:
+        await after.close()

@@ -12,6 +12,7 @@ from holdfast.clock import new_id, new_token
 from holdfast.ports import Claim, Exchange, Operation, Query, Settlement, WorkerRecord
 from holdfast.stores import lanes as lanes_module
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import marks as marks_module
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.enqueue import add_jobs
 from holdfast.stores.sqlite.prune import prune_jobs
@@ -200,3 +201,21 @@ async def test_what_was_to_be_told_to_a_worker_that_is_gone_is_forgotten(store: 
     await store.heartbeat(WorkerRecord(id="gone", lease_s=0.0))
     await store.prune(10)
     assert rows_of(path, "cancelled") == 1
+
+
+async def test_marks_go_with_the_last_job_of_their_block(
+    store: SqliteStore, path: Path, check_books: CheckBooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marks_module, "_SWEPT_AT_ONCE", 5)  # so that it takes several turns
+    jobs = [NewJob(id=new_id(), task="mail", payload=b"{}", tenant=f"t{n // 100}") for n in range(1000)]
+    await store.enqueue(jobs)
+    await store.change(Operation(change=Change.CANCEL, ids=[job.id for job in jobs[:900]], keep_s=0.0))
+    check_books()
+    for _ in range(8):
+        await store.prune(1000)
+    db = apsw.Connection(str(path))
+    assert {block for (block,) in db.execute("SELECT block FROM holdfast_marks")} == {3}
+    db.close()
+    check_books()
+    assert len((await store.find(Query(tenant="t9", limit=200))).items) == 100
+    assert (await store.find(Query(tenant="t1"))).items == []

@@ -79,6 +79,7 @@ local function back_to_queue(id, job, place)
   job[MORE] = 1
   say_why(id, job)
   redis.call('ZREM', P .. 'dead_letter', id)
+  forget_letter(id, job)
   tally(job[LANE], DEAD_LETTER, -1)
   tally(job[LANE], QUEUED, 1)
   job[STATE], job[CHANGED], job[DUE], job[KEEP] = QUEUED, now, now + delay_s + 1e-6 * place, -1

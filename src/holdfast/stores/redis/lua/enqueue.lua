@@ -1,6 +1,7 @@
 -- Remembers new jobs: all or none, each id once, each idempotency key once.
--- args[1]: how many lanes; their names are the first texts. args[2]: jobs as {id, lane, rank, delay_s, has key}, whose
--- own texts follow in order: the size of the facts, the facts, the payload.
+-- args[1]: how many lanes; their names are the first texts. args[2]: jobs as {id, lane, rank, delay_s, has key, nil
+-- or the names of its owners as they are marked}, whose own texts follow in order: the size of the facts, the facts, the
+-- payload.
 -- Answers nothing when all were new; else for each a sign (n new, o old, c conflict), an id and a state.
 
 local facts_at = 2 + args[1]
@@ -71,7 +72,16 @@ local numbers = {}
 for i = 1, args[1] do
   numbers[i] = lane_of(ARGV[2 + i])
 end
-local texts, ages = {}, {}
+local texts, ages, marks, marked, block = {}, {}, {}, {}, -1
+
+local function mark(name)
+  if not marked[name] then
+    marked[name] = true
+    marks[#marks + 1] = 0
+    marks[#marks + 1] = mark_of(type(name) == 'number' and 'l' .. name or name, block)
+  end
+end
+
 for n = 1, #added do
   local job = jobs[added[n]]
   local id, lane = job[1], numbers[job[2]]
@@ -80,11 +90,21 @@ for n = 1, #added do
   keep_state(id, front .. middle .. tail)
   line_up(lane, place_in(middle, id), job[4] > 0 and now + job[4])
   tally(lane, QUEUED, 1)
+  if seq >= BLOCK * (block + 1) then
+    block, marked = math.floor(seq / BLOCK), {}
+  end
+  mark(lane)
+  if job[6] then
+    for _, owner in ipairs(job[6]) do
+      mark(owner)
+    end
+  end
   texts[2 * n - 1], texts[2 * n] = id, ARGV[facts_at + added[n]]
   ages[2 * n - 1], ages[2 * n] = seq, id
 end
 write_many('HSET', 'job', texts)
 write_many('ZADD', 'all', ages)
+write_many('ZADD', 'marks', marks)
 write_many('HSET', 'key', scopes)
 is_news = true
 flush()

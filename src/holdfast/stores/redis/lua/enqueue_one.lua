@@ -47,6 +47,11 @@ if #jobs == 1 and not jobs[1][5] then
     redis.call('ZADD', P .. 'ready', lane, lane)
   end
   redis.call('HINCRBY', P .. 'tally', lane * 8 + QUEUED, 1)
+  local block = math.floor(seq / BLOCK)
+  redis.call('ZADD', P .. 'marks', 0, mark_of('l' .. lane, block))
+  for _, owner in ipairs(job[6] or {}) do
+    redis.call('ZADD', P .. 'marks', 0, mark_of(owner, block))
+  end
   tell()
   return {}
 end

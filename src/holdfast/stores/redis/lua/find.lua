@@ -1,11 +1,11 @@
--- Looks at some jobs, newest first, and passes over most of those that are not wanted, so that they need not travel.
--- args: 1 the index to look into, 2 seq before which to begin or '+inf', 3 how many to look at, 4 by number the states
--- that are wanted or nil, 5 queue or '', 6 task or '', 7 since and 8 until when or nil, 9 other facts that are wanted, by
--- their place.
--- Answers with the records, each one's seq, and where it stopped: '' at the end.
+-- Looks at some jobs, and passes over most of those that are not wanted, so that they need not travel.
+-- args: 1 their ids, 2 how many are enough, 3 by number the states that are wanted or nil, 4 queue or '', 5 task or '',
+-- 6 since and 7 until when or nil, 8 other facts that are wanted, by their place.
+-- Answers with the records.
 
-local wanted, queue, task, most = args[4], args[5], args[6], args[3]
-local from_at, to_at, wanted_facts = args[7], args[8], args[9]
+local all, enough, wanted, queue, task = args[1], args[2], args[3], args[4], args[5]
+local from_at, to_at, wanted_facts = args[6], args[7], args[8]
+local has_facts = next(wanted_facts) ~= nil
 local lanes = {}
 
 local function is_lane_wanted(number)
@@ -21,9 +21,8 @@ local function is_time_wanted(job)
   return not (from_at and instant < from_at) and not (to_at and instant >= to_at)
 end
 
-local function are_facts_wanted(text)
-  local size = struct.unpack('>I4', text)
-  local facts = cmsgpack.unpack(string.sub(text, 5, 4 + size))
+local function are_facts_wanted(id)
+  local facts = parts_of(redis.call('HGET', P .. 'job', id))
   for place, fact in pairs(wanted_facts) do
     if facts[place] ~= fact then
       return false
@@ -32,31 +31,17 @@ local function are_facts_wanted(text)
   return true
 end
 
-local before = args[2] == '+inf' and '+inf' or '(' .. args[2]
-local found = redis.call('ZREVRANGEBYSCORE', P .. args[1], before, '-inf', 'WITHSCORES', 'LIMIT', 0, most)
-local all, ids, texts, ages = {}, {}, {}, {}
-for i = 1, #found, 2 do
-  all[#all + 1] = found[i]
-end
+local ids, texts = {}, {}
 local stored = read_many('state', all)
 for i = 1, #all do
   local job = stored[i] and read(stored[i])
   if job and (not wanted or wanted[job[STATE] + 1]) and ((queue == '' and task == '') or is_lane_wanted(job[LANE]))
-    and is_time_wanted(job) then
+    and is_time_wanted(job) and (not has_facts or are_facts_wanted(all[i])) then
     ids[#ids + 1] = all[i]
     texts[#texts + 1] = stored[i]
-    ages[#ages + 1] = found[2 * i]
-  end
-end
-local facts = read_many('job', ids)
-if next(wanted_facts) ~= nil then
-  local some_ids, some_facts, some_texts, some_ages = {}, {}, {}, {}
-  for i = 1, #ids do
-    if are_facts_wanted(facts[i]) then
-      local n = #some_ids + 1
-      some_ids[n], some_facts[n], some_texts[n], some_ages[n] = ids[i], facts[i], texts[i], ages[i]
+    if #ids >= enough then
+      break
     end
   end
-  ids, facts, texts, ages = some_ids, some_facts, some_texts, some_ages
 end
-return { records_of(ids, facts, texts, false), ages, #all == most and found[2 * #all] or '' }
+return records_of(ids, read_many('job', ids), texts, false)

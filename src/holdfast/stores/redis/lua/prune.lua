@@ -1,7 +1,7 @@
 -- Deletes up to so many records whose time is over, and some of what nobody needs any more. Answers with how many
 -- records, and whether there are more.
 -- args: 1 limit, 2 for how many minutes counts are kept, 3 for how many seconds what was removed of the values, 4 for
--- how many seconds workers that are gone.
+-- how many seconds workers that are gone, 5 how many hours are told of letters.
 
 local AT_ONCE, LANES_AT_ONCE = 500, 200
 local limit = math.min(args[1], AT_ONCE)
@@ -17,6 +17,25 @@ local keys = redis.call('ZRANGEBYSCORE', P .. 'removed', '-inf', now - args[3], 
 write_many('HDEL', 'value', keys)
 write_many('ZREM', 'versions', keys)
 write_many('ZREM', 'removed', keys)
+
+-- Hours of letters that nobody is told of any more, and marks of blocks without jobs, some of them with each call.
+for _, hour in ipairs(redis.call('ZRANGEBYSCORE', P .. 'letter_hours', '-inf', math.floor(now / HOUR_S) - args[5], 'LIMIT', 0, AT_ONCE)) do
+  redis.call('DEL', P .. 'letter_hour:' .. hour)
+  redis.call('ZREM', P .. 'letter_hours', hour)
+end
+local swept_to = redis.call('HGET', P .. 'meta', 'marks_swept_to')
+local marks = redis.call('ZRANGEBYLEX', P .. 'marks', swept_to and '(' .. swept_to or '-', '+', 'LIMIT', 0, AT_ONCE)
+for i = 1, #marks do
+  local first = BLOCK * struct.unpack('>I4', marks[i], #marks[i] - 3)
+  if #redis.call('ZRANGEBYSCORE', P .. 'all', first, first + BLOCK - 1, 'LIMIT', 0, 1) == 0 then
+    redis.call('ZREM', P .. 'marks', marks[i])
+  end
+end
+if #marks == AT_ONCE then
+  redis.call('HSET', P .. 'meta', 'marks_swept_to', marks[#marks])
+elseif swept_to then
+  redis.call('HDEL', P .. 'meta', 'marks_swept_to')
+end
 
 -- Lanes without jobs, some of them with each call: the tallies say which.
 local cursor = redis.call('HGET', P .. 'meta', 'sweep') or '0'

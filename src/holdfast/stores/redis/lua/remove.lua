@@ -9,6 +9,9 @@ local function remove(id, job)
       redis.call('HDEL', P .. 'key', scope)
     end
   end
+  if job[STATE] == DEAD_LETTER then
+    forget_letter(id, job)
+  end
   if job[MORE] == 1 then
     redis.call('DEL', P .. 'more:' .. id, P .. 'attempts:' .. id)
   end

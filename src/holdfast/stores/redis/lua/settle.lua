@@ -107,6 +107,10 @@ local function settle(settlements)
       local job = read(text)
       if job[STATE] == RUNNING and job[TOKEN] == token and token ~= '' then
         settle_one(id, job, one)
+        if job[STATE] == DEAD_LETTER then
+          local failure = one[14] or 0
+          add_letter(id, job, failure > 0 and ARGV[2 + failure] or redis.call('HGET', P .. 'more:' .. id, 'failure'))
+        end
         settled = written(job)
         local index = GIVEN_UP[job[STATE]]
         if index then

@@ -51,5 +51,5 @@ end
 
 return {
   string.format('%.17g', now), redis.call('HGETALL', P .. 'tally'), redis.call('HGETALL', P .. 'lane_name'),
-  redis.call('HGETALL', P .. 'worker'), counts, ages,
+  redis.call('HGETALL', P .. 'worker'), counts, ages, redis.call('HGETALL', P .. 'minute:0'),
 }

@@ -46,11 +46,13 @@ local function values_above(seen)
   return answer
 end
 
--- So many more of each: {minute, task, name, n}.
+-- So many more of each: {minute, task, name, n}. Minute 0 has the totals, and is not among those that are pruned.
 local function add_counts(counts)
   for i = 1, #counts do
     local minute, task, name, n = unpack(counts[i])
     redis.call('HINCRBY', P .. 'minute:' .. minute, name .. ' ' .. task, n)
-    redis.call('ZADD', P .. 'minutes', minute, minute)
+    if minute > 0 then
+      redis.call('ZADD', P .. 'minutes', minute, minute)
+    end
   end
 end

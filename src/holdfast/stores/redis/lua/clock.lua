@@ -1,0 +1,3 @@
+-- The store's clock.
+
+return string.format('%.17g', now)
