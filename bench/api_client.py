@@ -142,24 +142,22 @@ class Line:
 
 
 def call_ms(
-    ports: Sequence[int], laps: Sequence[Sequence[str]], calls: int, every_s: float
+    ports: Sequence[int], laps: Sequence[Sequence[str]], calls: int, pause_s: float
 ) -> list[dict[str, list[float]]]:
     """Milliseconds of each of so many calls of each target, at each server.
 
-    Servers and targets take turns, so that all meet the same machine. A lap begins every so many seconds: what a server
-    remembers for less than that has to be looked up again in the next one. Each call has a connection that was used
-    before.
+    Servers and targets take turns, so that all meet the same machine. What a server remembers for less than the pause
+    between two laps has to be looked up again in the next one. Each call has a connection that was used before.
     """
     times: list[dict[str, list[float]]] = [{target: [] for lap in laps for target in lap} for _ in ports]
     for turn in range(calls + 1):  # the first is for warming up
         for lap in laps:
-            began = time.perf_counter()
+            time.sleep(pause_s)
             took = _lap_ms(ports, lap)
             if turn:
                 for of_server, of_lap in zip(times, took, strict=True):
                     for target, one in of_lap.items():
                         of_server[target].append(one)
-            time.sleep(max(0.0, every_s - (time.perf_counter() - began)))
     return times
 
 

@@ -15,7 +15,7 @@ from jobs_timing import run
 
 MOST = 3.0
 SMALL = (1_000, 100)
-EVERY_S = 0.55
+PAUSE_S = 0.55
 """Longer than the API remembers an overview, which answers /queues too: each call is to cost what it costs."""
 OVERVIEW = "/overview"
 TARGETS = {
@@ -66,7 +66,7 @@ def measure(name: str, engine: Engine, url_of: Callable[[str, str], str], jobs: 
                 ports=[one.port, other.port],
                 laps=[[one for one in TARGETS.values() if one != OVERVIEW], [OVERVIEW]],
                 calls=calls,
-                every_s=EVERY_S,
+                pause_s=PAUSE_S,
             )
     found.ms = {text: (median(small[target]), median(large[target])) for text, target in TARGETS.items()}
     return found

@@ -47,12 +47,6 @@ function lonely(plot: uPlot, at: number): number[] {
   return Array.from(values, (_, i) => i).filter((i) => !isGap(i) && isGap(i - 1) && isGap(i + 1));
 }
 
-/** Values without a neighbour: no line leads to them, so they need a point of their own. */
-function alone(values: ArrayLike<number | null | undefined>): number[] {
-  const has = (at: number) => values[at] !== null && values[at] !== undefined;
-  return Array.from(values, (_, at) => at).filter((at) => has(at) && !has(at - 1) && !has(at + 1));
-}
-
 function optionsOf(
   plot: typeof uPlot,
   box: HTMLElement,

@@ -24,7 +24,7 @@ BLOCK: Final = 256
 OPEN_STATES: Final = frozenset(state for state in JobState if not state.is_terminal)
 _END: Final = 2**62
 _MOST_AT_ONCE: Final = 2_000
-_FEWEST_AT_ONCE: Final = 16
+_FEWEST_AT_ONCE: Final = 4
 _AT_ONCE: Final = 250
 _LONGEST_CURSOR: Final = 18
 

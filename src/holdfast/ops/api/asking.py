@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeAlias
 
 from fastapi import Depends
@@ -55,11 +55,11 @@ class Asker:
         await audit(self.request, action, target, outcome)
 
 
-def _asker(role: Role, *, is_fleet: bool) -> Callable[..., Asker]:
-    def ask(request: Request) -> Asker:
+def _asker(role: Role, *, is_fleet: bool) -> Callable[[Request], Awaitable[Asker]]:
+    async def ask(request: Request) -> Asker:
         return Asker(request, allowed(request.scope, role, is_fleet=is_fleet))
 
-    return ask
+    return ask  # async, as FastAPI hands others to a thread
 
 
 Viewer: TypeAlias = Annotated[Asker, Depends(_asker(Role.VIEWER, is_fleet=False))]

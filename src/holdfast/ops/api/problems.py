@@ -120,7 +120,6 @@ def install(api: FastAPI) -> None:
     api.add_exception_handler(HoldfastError, _on_known)
     api.add_exception_handler(ProblemError, _on_known)
     api.add_exception_handler(RecursionError, _on_too_deep)
-    api.add_exception_handler(Exception, _on_unknown)
 
 
 async def _on_http(request: Request, error: Exception) -> Response:
@@ -154,10 +153,6 @@ async def _on_known(request: Request, error: Exception) -> Response:
 
 async def _on_too_deep(request: Request, error: Exception) -> Response:
     return problem(422, "the request is nested too deeply")
-
-
-async def _on_unknown(request: Request, error: Exception) -> Response:
-    return unexpected(error, f"{request.method} {request.url.path}")
 
 
 def unexpected(error: Exception, where: str) -> Response:

@@ -44,8 +44,9 @@ def group_letters(run: Run, query: Query, texts: Texts, now: float) -> list[Grou
 def _causes(run: Run, query: Query, now: float) -> tuple[list[Cause], dict[int, str]]:
     """What there is of each cause, and the ids of the newest letters by their place."""
     first, last = first_hour(now), hour_of(now)
+    names, counts = run(causes_call((first, last)))
+    query = _without_idle_time(run, query, names)
     has_time = query.since is not None or query.until is not None
-    names, counts = run(causes_call(None if has_time else (first, last)))
     wanted = {number: name for number, name in names.items() if name.is_of(query)}
     lists = _by_fingerprint(wanted) if is_whole(query) else {f"letters_at:{n}": [one] for n, one in wanted.items()}
     by_hour = _by_hour(wanted, counts, first)
@@ -65,10 +66,22 @@ def _causes(run: Run, query: Query, now: float) -> tuple[list[Cause], dict[int, 
                 first_at=float(first_at),
                 newest=(float(last_at), int(float(seq))),
                 # Without a time they are of all parts of the fingerprint: the first one has them.
-                hours=dict(enumerate(in_hours, start=first)) if has_time else by_hour.pop(fingerprint, {}),
+                hours=dict(zip(in_hours[::2], in_hours[1::2], strict=True))
+                if has_time
+                else by_hour.pop(fingerprint, {}),
             )
         )
     return causes, ids
+
+
+def _without_idle_time(run: Run, query: Query, names: Mapping[int, CauseName]) -> Query:
+    """The query without its time, where no letter is outside of it, so that nothing need be counted by time."""
+    if query.since is None and query.until is None:
+        return query
+    ends = [row for _, row in _read(run, Query(), list(_by_fingerprint(names)), (0, 0))]
+    is_since_idle = query.since is None or all(query.since <= float(row[1]) for row in ends)
+    is_until_idle = query.until is None or all(query.until > float(row[2]) for row in ends)
+    return structs.replace(query, since=None, until=None) if is_since_idle and is_until_idle else query
 
 
 def _read(run: Run, query: Query, names: list[str], hours: tuple[int, int]) -> Iterator[tuple[str, Any]]:

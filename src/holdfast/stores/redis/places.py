@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec import Struct, msgpack
 
 from holdfast.ports import Query
-from holdfast.stores.looking import BLOCK, LOOKED_AT, OPEN_STATES, at_first, before_of, listed, merged
+from holdfast.stores.looking import BLOCK, LOOKED_AT, OPEN_STATES, before_of, listed, merged
 from holdfast.stores.redis.call import Call
 from holdfast.stores.redis.scripts import CAUSES, FACTS, PLACES
 from holdfast.stores.redis.state import STATES
@@ -17,8 +17,6 @@ from holdfast.types import JobState
 INDEXES: Final = {JobState.FAILED: "failed", JobState.DEAD_LETTER: "dead_letter", JobState.CANCELLED: "cancelled"}
 _MOST_LISTS: Final = 500
 _MOST_OPEN: Final = 10_000
-_FEW_CAUSES: Final = 64
-_FEW_LETTERS: Final = 1_000
 _BLOCKS_AT_ONCE: Final = 4
 _DEAD: Final = (JobState.DEAD_LETTER,)
 _decode_cause = msgpack.Decoder(tuple[str, str, str, str, str]).decode
@@ -85,11 +83,7 @@ class Places:
             return everywhere
         names, _ = self._run(causes_call())
         causes = [f"letters:{number}" for number, name in names.items() if name.is_of(query)]
-        if len(causes) > _MOST_LISTS:
-            return everywhere
-        if len(causes) <= _FEW_CAUSES:
-            return self._indexed(causes, before, first)
-        return at_first(everywhere, _FEW_LETTERS, lambda before: self._indexed(causes, before, first))
+        return everywhere if len(causes) > _MOST_LISTS else self._indexed(causes, before, first)
 
     def _indexed(self, names: list[str], before: int, first: int) -> Looks:
         def ask_each(before: int, each: int) -> list[list[int]]:
@@ -105,12 +99,14 @@ class Places:
             return found
 
         first_block = min((before - 1) // BLOCK + 1, 2**32 - 1)
+        size = 1  # often the newest one is enough
         for blocks in merged(ask_each, len(names), first_block, LOOKED_AT // BLOCK):
-            for start in range(0, len(blocks), _BLOCKS_AT_ONCE):
-                some = blocks[start : start + _BLOCKS_AT_ONCE]
+            while blocks:
+                some, blocks = blocks[:size], blocks[size:]
                 for pairs in self._run(_call("between", some, float(before))):
                     if places := self._noted(pairs):
                         yield places
+                size = min(2 * size, _BLOCKS_AT_ONCE)
 
     def _open(self, states: Sequence[JobState], lanes: list[int] | None) -> list[int] | None:
         """Every job that has not ended; None when they are too many to be sorted."""

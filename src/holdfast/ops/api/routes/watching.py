@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 from msgspec.structs import asdict
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from holdfast.errors import StoreError
@@ -19,7 +20,12 @@ from holdfast.ops.redact import redacted_text
 
 router = APIRouter(tags=["watching"])
 
-ThisServer = Annotated[Server, Depends(server_of)]
+
+async def _this_server(request: Request) -> Server:
+    return server_of(request)
+
+
+ThisServer = Annotated[Server, Depends(_this_server)]
 
 _UNHEALTHY: dict[int | str, dict[str, Any]] = {
     503: {"model": schemas.HealthAnswer, "description": "Unhealthy, or the store is away."}

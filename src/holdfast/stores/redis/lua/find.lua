@@ -16,8 +16,8 @@ local function is_lane_wanted(number)
   return lanes[number]
 end
 
-local function is_time_wanted(job)
-  local instant = job[STATE] >= COMPLETED and job[CHANGED] or job[CREATED]
+local function is_time_wanted(text)
+  local instant = struct.unpack('>d', text, string.byte(text, 1) >= COMPLETED and CHANGED_AT or CREATED_AT)
   return not (from_at and instant < from_at) and not (to_at and instant >= to_at)
 end
 
@@ -31,14 +31,16 @@ local function are_facts_wanted(id)
   return true
 end
 
+local has_lanes, has_times = queue ~= '' or task ~= '', from_at or to_at
 local ids, texts = {}, {}
 local stored = read_many('state', all)
 for i = 1, #all do
-  local job = stored[i] and read(stored[i])
-  if job and (not wanted or wanted[job[STATE] + 1]) and ((queue == '' and task == '') or is_lane_wanted(job[LANE]))
-    and is_time_wanted(job) and (not has_facts or are_facts_wanted(all[i])) then
+  local text = stored[i]
+  if text and (not wanted or wanted[string.byte(text, 1) + 1])
+    and (not has_lanes or is_lane_wanted((struct.unpack('>I4', text, LANE_AT)))) and (not has_times or is_time_wanted(text))
+    and (not has_facts or are_facts_wanted(all[i])) then
     ids[#ids + 1] = all[i]
-    texts[#texts + 1] = stored[i]
+    texts[#texts + 1] = text
     if #ids >= enough then
       break
     end

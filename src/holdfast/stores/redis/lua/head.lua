@@ -17,7 +17,7 @@ local GIVEN_UP = { [FAILED] = 'failed', [DEAD_LETTER] = 'dead_letter', [CANCELLE
 -- is that of the lease, while there is one. Instants that are not there are -1.
 local FRONT, MIDDLE, TAIL = '>BBBBBBddddI4I4I2', '>BBBBI4dddd', '>Bc0Bc0Hc0'
 local FORMAT = '>BBBBBBddddI4I4I2BBBBI4ddddBc0Bc0Hc0'
-local MIDDLE_AT, MORE_AT, LANE_AT, TAIL_AT = 49, 52, 53, 89
+local CHANGED_AT, MIDDLE_AT, MORE_AT, LANE_AT, CREATED_AT, TAIL_AT = 7, 49, 52, 53, 81, 89
 local STATE, SETTLED, SUSPECT, ALONE, ORPHAN, HAS_RESULT = 1, 2, 3, 4, 5, 6
 local CHANGED, ELAPSED, STARTED, KEEP = 7, 8, 9, 10
 local ATTEMPT, RETRIES, ORPHANED, KEYED, EDITED, NOTED, MORE, LANE, RANK, DUE = 11, 12, 13, 14, 15, 16, 17, 18, 19, 20
