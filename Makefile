@@ -48,7 +48,7 @@ unit: venv ## pytest alone, without the fault tests; pass arguments with ARGS="-
 	@$(BIN)/pytest -n 3 --dist worksteal --ignore=tests/faults $(ARGS)
 
 small-faults: venv servers ## the fault tests at a small size; they bound times, so only those that wait run side by side
-	@$(BIN)/pytest tests/faults -m waits -n 3 --dist worksteal
+	@$(BIN)/pytest tests/faults -m waits -n 2 --dist worksteal
 	@$(BIN)/pytest tests/faults -m 'not waits'
 
 format: venv ## fix what ruff can fix, and format

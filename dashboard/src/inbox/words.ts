@@ -78,7 +78,9 @@ export function replayInWords(replay: Replay): string {
     case "done":
       return left > 0
         ? `Done. ${several(left, "letter was", "letters were")} retried, removed or changed by somebody else first.`
-        : "Done. Every letter went back to the queue.";
+        : replay.total === 0
+          ? "Done. There was no letter to send back."
+          : "Done. Every letter went back to the queue.";
   }
 }
 

@@ -134,7 +134,7 @@ class Guard:
         self._check_rate(principal, scope[ADDRESS], method, path)
         if principal is None and not is_open(method, path):
             is_closed = self._settings.is_loopback and not self._settings.has_tokens
-            raise unknown(_NO_TOKENS if is_closed else "sign in, or send a token: Authorization: Bearer hf_…")
+            raise unknown(_NO_TOKENS if is_closed else "sign in, or send a token in the header Authorization, after Bearer")
         if not is_bearer:
             if not is_same_origin(method, headers, host, scope[SCHEME]):
                 raise ProblemError(403, "this came from the page of another site")

@@ -20,6 +20,7 @@ _LETTERS = load("letters.sql")
 _CAUSES_LIKE: Final = _LETTERS["causes_like"].replace(":sums", _LETTERS["sums"])
 _MOST_LISTS: Final = 500
 _FEW: Final = 5_000
+_FEW_CAUSES: Final = 64
 _FEW_LETTERS: Final = 1_000
 _DEAD: Final = (JobState.DEAD_LETTER,)
 _RUNNING: Final = (JobState.RUNNING,)
@@ -99,10 +100,14 @@ def _letters(db: Db, query: Query, before: int, first: int) -> Looks:
         within = {"since": query.since, "until": query.until}
         if len(places := _column(db, _LETTERS["within"], **within, limit=_FEW_LETTERS + 1)) <= _FEW_LETTERS:
             return listed(places, before)
+    everywhere = _given_up(db, [GIVEN_UP[JobState.DEAD_LETTER.value]], before, first)
     causes = _causes_of(db, query)
     if causes is None:
-        return _given_up(db, [GIVEN_UP[JobState.DEAD_LETTER.value]], before, first)
-    return merged(_lists(db, _LETTERS["of_causes"], causes=blobs(causes)), len(causes), before, first)
+        return everywhere
+    of_causes = _lists(db, _LETTERS["of_causes"], causes=blobs(causes))
+    if len(causes) <= _FEW_CAUSES:
+        return merged(of_causes, len(causes), before, first)
+    return at_first(everywhere, _FEW_LETTERS, lambda before: merged(of_causes, len(causes), before, first))
 
 
 def _given_up(db: Db, numbers: list[int], before: int, first: int) -> Looks:

@@ -53,8 +53,9 @@ def _causes(run: Run, query: Query, now: float) -> tuple[list[Cause], dict[int, 
     causes: list[Cause] = []
     ids: dict[int, str] = {}
     for list_name, row in _read(run, query, list(lists), (first, last)):
-        n, first_at, last_at, newest, seq, in_hours = row
+        n, first_at, last_at, newest, seq, hours = row
         of = lists[list_name]
+        in_hours = dict(zip(hours[::2], hours[1::2], strict=True))
         fingerprint = of[0].fingerprint
         ids[int(float(seq))] = newest.decode()
         causes.append(

@@ -101,12 +101,12 @@ class Places:
         first_block = min((before - 1) // BLOCK + 1, 2**32 - 1)
         size = 1  # often the newest one is enough
         for blocks in merged(ask_each, len(names), first_block, LOOKED_AT // BLOCK):
-            while blocks:
-                some, blocks = blocks[:size], blocks[size:]
+            start = 0
+            while some := blocks[start : start + size]:
                 for pairs in self._run(_call("between", some, float(before))):
                     if places := self._noted(pairs):
                         yield places
-                size = min(2 * size, _BLOCKS_AT_ONCE)
+                start, size = start + size, min(2 * size, _BLOCKS_AT_ONCE)
 
     def _open(self, states: Sequence[JobState], lanes: list[int] | None) -> list[int] | None:
         """Every job that has not ended; None when they are too many to be sorted."""

@@ -276,3 +276,11 @@ async def test_names_longer_than_an_index_takes_are_found(store: PostgresStore, 
     (group,) = await store.groups(Query(tenant=owner))
     assert (group.tenants, group.count) == ((owner,), 1)
     check_books()
+
+
+async def test_a_text_is_not_looked_for_by_workers_that_may_not_catch_errors(
+    store: PostgresStore, plain: Plain
+) -> None:
+    assert store.capabilities
+    found = "SELECT proparallel FROM pg_proc WHERE oid = 'holdfast_text(bytea)'::regprocedure"
+    assert plain.execute(found.encode()).fetchone() == ("u",)

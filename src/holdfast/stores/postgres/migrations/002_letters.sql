@@ -7,6 +7,9 @@ CREATE INDEX holdfast_jobs_user ON holdfast_jobs (left("user", 64) COLLATE "C", 
 CREATE INDEX holdfast_jobs_project ON holdfast_jobs (left(project, 64) COLLATE "C", seq) WHERE project <> '';
 DROP INDEX holdfast_jobs_cause;
 
+-- It catches errors, which no parallel worker of the server may.
+ALTER FUNCTION holdfast_text(bytea) PARALLEL UNSAFE;
+
 -- Texts of any length, as something short to find them by. Dead letters are of one cause when all five of these are the
 -- same: fingerprint, queue, task, tenant and failure type.
 CREATE FUNCTION holdfast_digest(VARIADIC texts text[]) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE AS $$
