@@ -17,7 +17,7 @@ from holdfast.stores.postgres.db import Db
 from holdfast.stores.postgres.places import cause_filter
 from holdfast.stores.postgres.queries import load
 from holdfast.stores.postgres.records import records_by_seq
-from holdfast.stores.postgres.search import all_of
+from holdfast.stores.postgres.search import IN_ORDER, all_of
 from holdfast.types import Group, JobRecord, JobState
 
 _SQL: Final = {name: sql.replace(":sums", load("letters.sql")["sums"]) for name, sql in load("letters.sql").items()}
@@ -29,6 +29,7 @@ def group_letters(db: Db, query: Query) -> list[Group]:
         db.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         now, first_at, last_at = db.row(_SQL["bounds"])
         if query.text or query.user or query.project:
+            db.run(IN_ORDER)
             wanted = structs.replace(query, states=(JobState.DEAD_LETTER,), cursor="")
             return groups_of(all_of(db, wanted, GROUPED), now)
 

@@ -56,11 +56,13 @@ def looks_of(db: Db, query: Query, *, is_exact: bool) -> Looks:
     is_open = _is_open(query)
     if states == _RUNNING or (is_open and facts.n <= _FEW):
         return _open(db, facts, states, before)
-    for column, owner in (("user", query.user), ("project", query.project), ("tenant", query.tenant)):
-        if owner:
-            sql = _SQL["of_owner"].replace(":column", f'"{column}"')
-            return merged(_list(db, sql, owner=escaped(owner)), 1, before, first)
-    if facts.lanes is not None and len(facts.lanes) <= _MOST_LISTS:
+    by_lane = facts.lanes is not None and len(facts.lanes) <= _MOST_LISTS
+    if not (by_lane and facts.n <= LOOKED_AT):
+        for column, owner in (("user", query.user), ("project", query.project), ("tenant", query.tenant)):
+            if owner:
+                sql = _SQL["of_owner"].replace(":column", f'"{column}"')
+                return merged(_list(db, sql, owner=escaped(owner)), 1, before, first)
+    if by_lane and facts.lanes is not None:
         return merged(_lists(db, _SQL["of_lanes"], lanes=ints(facts.lanes)), len(facts.lanes), before, first)
     everywhere = merged(_list(db, _SQL["all"]), 1, before, first)
     if is_open:  # many have not ended, so most often these are the newest jobs

@@ -67,9 +67,7 @@ def _causes(run: Run, query: Query, now: float) -> tuple[list[Cause], dict[int, 
                 first_at=float(first_at),
                 newest=(float(last_at), int(float(seq))),
                 # Without a time they are of all parts of the fingerprint: the first one has them.
-                hours=dict(zip(in_hours[::2], in_hours[1::2], strict=True))
-                if has_time
-                else by_hour.pop(fingerprint, {}),
+                hours=in_hours if has_time else by_hour.pop(fingerprint, {}),
             )
         )
     return causes, ids

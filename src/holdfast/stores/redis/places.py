@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec import Struct, msgpack
 
 from holdfast.ports import Query
-from holdfast.stores.looking import BLOCK, LOOKED_AT, OPEN_STATES, before_of, listed, merged
+from holdfast.stores.looking import BLOCK, LOOKED_AT, OPEN_STATES, at_first, before_of, listed, merged
 from holdfast.stores.redis.call import Call
 from holdfast.stores.redis.scripts import CAUSES, FACTS, PLACES
 from holdfast.stores.redis.state import STATES
@@ -17,6 +17,7 @@ from holdfast.types import JobState
 INDEXES: Final = {JobState.FAILED: "failed", JobState.DEAD_LETTER: "dead_letter", JobState.CANCELLED: "cancelled"}
 _MOST_LISTS: Final = 500
 _MOST_OPEN: Final = 10_000
+_FEW_LETTERS: Final = 500
 _BLOCKS_AT_ONCE: Final = 4
 _DEAD: Final = (JobState.DEAD_LETTER,)
 _decode_cause = msgpack.Decoder(tuple[str, str, str, str, str]).decode
@@ -59,6 +60,7 @@ class Places:
         first = (query.limit + 1) * (1 if is_exact else 4)
         is_open = bool(states) and OPEN_STATES.issuperset(states)
         lanes: list[int] | None = None
+        n = 0
         if query.task or query.queue:
             lanes, n = self._run(_facts_call(query))
             if not n:
@@ -70,20 +72,24 @@ class Places:
         if is_open and (places := self._open(states, lanes)) is not None:
             return listed(places, before)
         owners = owner_marks(query.tenant or "", query.user, query.project)
-        if owners:
+        by_lane = [f"l{lane}" for lane in lanes] if lanes is not None and len(lanes) <= _MOST_LISTS else []
+        if owners and not (by_lane and n <= LOOKED_AT):
             return self._marked(owners[-1:], before)
-        if lanes is not None and len(lanes) <= _MOST_LISTS:
-            return self._marked([f"l{lane}" for lane in lanes], before)
-        return self._indexed(["all"], before, first)
+        return self._marked(by_lane, before) if by_lane else self._indexed(["all"], before, first)
 
     def _letters(self, query: Query, before: int, first: int) -> Looks:
-        """Dead letters: those of few causes, or all."""
+        """Dead letters: all, or those of some causes; what a script can see is looked for among the newest first."""
         everywhere = self._indexed(["dead_letter"], before, first)
-        if not (query.fingerprint or query.queue or query.task or query.tenant is not None or query.failure_type):
-            return everywhere
+        if query.fingerprint or query.failure_type:
+            return self._of_causes(query, before, first)
+        if query.queue or query.task or query.tenant is not None:
+            return at_first(everywhere, _FEW_LETTERS, lambda before: self._of_causes(query, before, first))
+        return everywhere
+
+    def _of_causes(self, query: Query, before: int, first: int) -> Looks:
         names, _ = self._run(causes_call())
         causes = [f"letters:{number}" for number, name in names.items() if name.is_of(query)]
-        return everywhere if len(causes) > _MOST_LISTS else self._indexed(causes, before, first)
+        return self._indexed(["dead_letter"] if len(causes) > _MOST_LISTS else causes, before, first)
 
     def _indexed(self, names: list[str], before: int, first: int) -> Looks:
         def ask_each(before: int, each: int) -> list[list[int]]:
