@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test venv page servers lint types imports unit small-faults format bench-api bench-calls bench-jobs faults mutate constraints clean distclean
+.PHONY: help demo test venv page servers lint types imports unit browser small-faults format bench-api bench-calls bench-jobs faults mutate constraints clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -25,7 +25,7 @@ demo: $(VENV)/.base ## see Holdfast work, with its live page: sets up what it ne
 	@$(MAKE) --no-print-directory page || echo "*** THE PAGE COULD NOT BE BUILT: the demo goes on without it ***" >&2
 	@$(BIN)/holdfast demo $(ARGS)
 
-test: venv page servers lint types imports unit small-faults ## set up, then check style, types, import layers and behaviour
+test: venv page servers lint types imports unit browser small-faults ## set up, then check style, types, import layers and behaviour
 
 venv: $(VENV)/.dev ## make .venv with Holdfast (editable) and the development tools
 
@@ -44,8 +44,11 @@ types: venv ## mypy, strict, over src and tests
 imports: venv ## import-linter: imports point down only
 	@$(BIN)/lint-imports --no-logo
 
-unit: venv ## pytest alone, without the fault tests; pass arguments with ARGS="-k breaker"
-	@$(BIN)/pytest -n 3 --dist worksteal --ignore=tests/faults $(ARGS)
+unit: venv ## pytest alone, without the fault tests and the browser; pass arguments with ARGS="-k breaker"
+	@$(BIN)/pytest -n 3 --dist worksteal --ignore=tests/faults --ignore=tests/browser $(ARGS)
+
+browser: venv page servers ## the page in a real browser, against a worker that fails on purpose; pictures go to build/screenshots
+	@$(BIN)/pytest tests/browser -n 2 --dist loadfile $(ARGS)
 
 small-faults: venv servers ## the fault tests at a small size; they bound times, so only those that wait run side by side
 	@$(BIN)/pytest tests/faults -m waits -n 2 --dist worksteal
@@ -65,7 +68,7 @@ bench-jobs: $(VENV)/.bench $(VENV)/arq/.done servers ## durable jobs against the
 	@$(BIN)/python bench/jobs.py $(ARGS)
 
 faults: venv servers ## the fault tests at full size, with a report of what was injected and what came of it (10 minutes)
-	@HOLDFAST_FAULTS=full $(BIN)/pytest tests/faults --timeout=900 $(ARGS)
+	@HOLDFAST_FAULTS=full $(BIN)/pytest tests/faults tests/browser/test_large_inbox.py --timeout=900 $(ARGS)
 	@HOLDFAST_PROPERTY=full $(BIN)/pytest tests/property
 
 mutate: venv ## mutation-test src/holdfast/policy and print the score (10 minutes); ARGS= names mutants

@@ -14,7 +14,7 @@ from jobs_subject import Engine
 from jobs_timing import run
 
 MOST = 3.0
-SMALL = (1_000, 100)
+SMALL = (1_000, 1_000)
 PAUSE_S = 0.55
 """Longer than the API remembers an overview, which answers /queues too: each call is to cost what it costs."""
 OVERVIEW = "/overview"
@@ -81,7 +81,7 @@ def analyse(url: str) -> None:
 
 def bars(name: str, found: Lists) -> list[Bar]:
     return [
-        at_most(f"{name}, {text}: ≤ 3 × its time with 1,000 jobs", large / small, MOST, "{:.2f}".format)
+        at_most(f"{name}, {text}: ≤ 3 × its time at 1,000", large / small, MOST, "{:.2f}".format)
         for text, (small, large) in found.ms.items()
     ]
 

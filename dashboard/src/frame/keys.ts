@@ -1,6 +1,6 @@
 /** Keyboard: components register keys while they are shown; the newest registration of a key wins. */
 import { signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 /** A key ("j", "/", "Enter") or two in a row ("g i"), and what it does in words for the help. */
 export interface Binding {
@@ -62,7 +62,8 @@ function onKey(event: KeyboardEvent): void {
 export function useKeys(bindings: readonly Binding[]): void {
   const own = useRef(bindings);
   own.current = bindings;
-  useEffect(() => {
+  // Before the paint: whoever sees a list may press its keys at once.
+  useLayoutEffect(() => {
     registered.value = [...registered.value, own];
     return () => {
       registered.value = registered.value.filter((each) => each !== own);

@@ -15,11 +15,14 @@ const TYPING_MS = 400;
 
 export function ReplayDialog(props: {
   readonly filter: LetterFilter;
+  /** Whether a text is searched for: those letters cannot be replayed, as the store does not know them by it. */
+  readonly isSearch: boolean;
   /** Which letters, in words. */
   readonly what: string;
   readonly onClose: () => void;
 }) {
   const [begun, setBegun] = useState<Replay | null>(null);
+  if (props.isSearch && begun === null) return <SearchIsNoReplay {...props} />;
   return begun === null ? (
     <Asking {...props} onBegun={setBegun} />
   ) : (
@@ -170,6 +173,26 @@ function Asking(props: Parameters<typeof ReplayDialog>[0] & { readonly onBegun: 
         </fieldset>
       </details>
       {dry !== null && dry.sample.length > 0 && <Sample of={dry} isEdited={patch !== null} />}
+    </Dialog>
+  );
+}
+
+function SearchIsNoReplay({ what, onClose }: { readonly what: string; readonly onClose: () => void }) {
+  return (
+    <Dialog
+      title="Replay letters"
+      onClose={onClose}
+      actions={
+        <Button kind="main" onClick={onClose}>
+          Close
+        </Button>
+      }
+    >
+      <p class="muted">{what}</p>
+      <p role="status">
+        A search by text cannot be replayed. Clear the search, and choose by cause, task, tenant, failure type or time; or
+        tick letters in the list and send those back.
+      </p>
     </Dialog>
   );
 }

@@ -43,7 +43,7 @@ export function filtersOf(query: QueryValues): Filters {
   };
 }
 
-/** The same for the server; `now` is the store's clock, and only asked where a range is set. */
+/** The same for a replay, which knows no text: a search is done in what is shown, a replay by the store. `now` is the store's clock, and only asked where a range is set. */
 export function letterFilter(filters: Filters, now: number, group = ""): LetterFilter {
   const length = RANGES.find(([name]) => name === filters.range)?.[2];
   return {
@@ -53,8 +53,12 @@ export function letterFilter(filters: Filters, now: number, group = ""): LetterF
     tenant: filters.tenant || null,
     since: filters.since ?? (length === undefined ? null : Math.max(Math.floor(now - length), 0)),
     until: filters.until,
-    text: filters.text,
   };
+}
+
+/** The same for a list, text included. */
+export function letterSearch(filters: Filters, now: number, group = ""): LetterFilter & { readonly text: string } {
+  return { ...letterFilter(filters, now, group), text: filters.text };
 }
 
 /** Whether anything is filtered. */

@@ -32,7 +32,7 @@ import { failureInWords, isUnderWay, several } from "./words";
 
 export function GroupPage({ fingerprint }: { readonly fingerprint: string }) {
   const filters = filtersOf(route.value.query);
-  const found = useGroups(filters, fingerprint);
+  const found = useGroups({ ...filters, text: "" }, fingerprint); // a text here is looked for in its letters
   const replays = useReplays();
   const own = replays.data?.filter((replay) => replay.group === fingerprint) ?? [];
   // What "the last hour" means is settled when the dialog opens.
@@ -104,6 +104,7 @@ export function GroupPage({ fingerprint }: { readonly fingerprint: string }) {
       {replaying && (
         <ReplayDialog
           filter={replaying}
+          isSearch={filters.text !== ""}
           what={`Letters of the cause ${group?.error_name ?? fingerprint}${isFiltering(filters) ? ` with ${filtersInWords(filters)}` : ""}`}
           onClose={() => {
             setReplaying(null);

@@ -8,7 +8,7 @@ import { type Resource, useResource } from "../frame/resource";
 import { canOperate } from "../frame/session";
 import { href } from "../frame/router";
 import { Badge, Button, Empty, format, Loaded, nowAt, Skeleton, Sparkline, Table, Time } from "../ui";
-import { type Filters, filtersInWords, isFiltering, letterFilter } from "./filters";
+import { type Filters, filtersInWords, isFiltering, letterSearch } from "./filters";
 import { held, type Sort, sorted, withNews } from "./order";
 import { several, splitName } from "./words";
 
@@ -19,7 +19,7 @@ const STEP = 100;
 export function useGroups(filters: Filters, group = ""): Resource<{ items: Group[]; total: number }> {
   const key = JSON.stringify(["groups", filters, group]);
   return useResource(key, (signal) =>
-    api.get("/dead-letters/groups", { query: letterFilter(filters, nowAt(), group), signal }),
+    api.get("/dead-letters/groups", { query: letterSearch(filters, nowAt(), group), signal }),
   );
 }
 

@@ -93,6 +93,7 @@ function ListPage() {
       {replaying && (
         <ReplayDialog
           filter={replaying.filter}
+          isSearch={filters.text !== ""}
           what={replaying.what}
           onClose={() => {
             setReplaying(null);

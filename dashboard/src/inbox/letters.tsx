@@ -8,7 +8,7 @@ import { canOperate } from "../frame/session";
 import { Badge, Button, Empty, failed, format, Loaded, nowAt, Pager, Skeleton, Table, Time } from "../ui";
 import { useKeys } from "../frame/keys";
 import { remove, retry } from "./bulk";
-import { type Filters, filtersInWords, isFiltering, letterFilter } from "./filters";
+import { type Filters, filtersInWords, isFiltering, letterSearch } from "./filters";
 import { causeOf, several } from "./words";
 
 const LIMIT = 50;
@@ -20,7 +20,7 @@ async function loadPage(filters: Filters, group: string, cursor: string, signal:
   const items: JobSummary[] = [];
   let next = cursor;
   for (let i = 0; i < FOLLOWED; i += 1) {
-    const query = { ...letterFilter(filters, nowAt(), group), limit: LIMIT - items.length, cursor: next };
+    const query = { ...letterSearch(filters, nowAt(), group), limit: LIMIT - items.length, cursor: next };
     const page = await api.get("/dead-letters", { query, signal });
     items.push(...page.items);
     next = page.cursor;

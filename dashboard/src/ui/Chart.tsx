@@ -72,8 +72,8 @@ function optionsOf(
       {
         ...axis,
         space: 64,
-        size: 24,
-        gap: 4,
+        size: 28,
+        gap: 9,
         grid: { show: false },
         values: (_, ats) => ats.map((at) => clockTime(at).slice(0, 5)),
       },
