@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.ops.signing import Seen, verify
 from holdfast.ops.webhook import Webhook
-from holdfast.policy.alerts import Notice
+from holdfast.policy.notices import Notice
 from holdfast.policy.rules import BreakerOpen, DeadLetterGrowth, DeadLetters, ErrorRate, HealthScore, Lag, NoWorker
 
 __all__ = [

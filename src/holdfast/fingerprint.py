@@ -10,6 +10,8 @@ from types import FrameType
 VERSION = 1
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000
+_MARGIN = 16_000
+_LONGEST_WORD = 5_000
 _FRAMES_KEPT = 20
 _LIBRARY_FRAMES_KEPT = 5
 _GROUPS_DEEP = 16
@@ -36,12 +38,15 @@ def name_of(error_class: type[BaseException]) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """`str(error)`, bounded; an error whose `__str__` raises does not take the caller down with it."""
+    """`str(error)`, bounded; an error whose `__str__` raises does not take the caller down with it.
+
+    Of a longer text the beginning is kept, without its secrets: half of one would not be known for what it is.
+    """
     try:
         text = str(error)
     except Exception:  # the error's own code failed; its class is still worth telling
         return f"<{name_of(type(error))} whose text cannot be had>"
-    return text if len(text) <= MESSAGE_LIMIT else text[: MESSAGE_LIMIT - 1] + "…"
+    return text if len(text) <= MESSAGE_LIMIT else _beginning(text, MESSAGE_LIMIT - 1) + "…"
 
 
 def in_a_line(text: str) -> str:
@@ -51,7 +56,7 @@ def in_a_line(text: str) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """The whole traceback with its chain; of a longer one, the beginning and the end are kept."""
+    """The whole traceback with its chain; of a longer one, the beginning and the end are kept, without secrets."""
     import traceback  # noqa: PLC0415 - costs 5 ms at import, and most programs never need it
 
     try:
@@ -61,7 +66,27 @@ def traceback_of(error: BaseException) -> str:
     if len(text) <= TRACEBACK_LIMIT:
         return text
     head, tail = TRACEBACK_LIMIT // 4, TRACEBACK_LIMIT * 3 // 4 - 40
-    return f"{text[:head]}\n  … {len(text) - head - tail:,} characters left out …\n{text[-tail:]}"
+    left_out = f"\n  … {len(text) - head - tail:,} characters left out …\n"
+    return f"{_beginning(text, head)}{left_out}{_end(text, tail)}"
+
+
+def _beginning(text: str, most: int) -> str:
+    """So much of a text, without what looks like a secret in it: that is left out first, and then the text is cut."""
+    from holdfast.redact import redacted_text  # noqa: PLC0415 - only what is cut has to be redacted here
+
+    part = text[: most + _MARGIN]
+    if len(part) < len(text) and len(words := part.rsplit(maxsplit=1)) > 1 and len(words[1]) <= _LONGEST_WORD:
+        part = words[0]  # the last word may be half of a secret
+    return redacted_text(part)[:most]
+
+
+def _end(text: str, most: int) -> str:
+    from holdfast.redact import redacted_text  # noqa: PLC0415
+
+    part = text[-most - _MARGIN :]
+    if len(part) < len(text) and len(words := part.split(maxsplit=1)) > 1 and len(words[0]) <= _LONGEST_WORD:
+        part = words[1]
+    return redacted_text(part)[-most:]
 
 
 def fingerprint_of(error: BaseException) -> str:

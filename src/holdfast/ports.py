@@ -106,6 +106,7 @@ class Count(Struct, frozen=True):
     name: str
     """From a closed set, such as "completed"."""
     n: int
+    """Less than 0 takes back what was counted before."""
 
 
 class Exchange(Struct, frozen=True, kw_only=True):
@@ -114,6 +115,9 @@ class Exchange(Struct, frozen=True, kw_only=True):
     settlements: Sequence[Settlement] = ()
     changes: Sequence[ValueChange] = ()
     counts: Sequence[Count] = ()
+    counted: tuple[str, int] | None = None
+    """The name of these counts: whose they are, and a number that rises from one batch to the next. A store adds them
+    only if the number is above all that it has had of this worker, so they may be sent again. None: whenever sent."""
     claim: Claim | None = None
     seen: int = 0
     """The newest version of a value that the caller knows; newer ones come back."""
@@ -402,8 +406,10 @@ class Store(Protocol):
     async def note(self, note: Note) -> bool:
         """Remember a checkpoint, a step or progress of a running job; durable on return. False: the lease is lost."""
 
-    def transaction(self, settlement: Settlement, limit_s: float) -> AbstractContextManager[Transaction]:
-        """Writes that commit together with this settlement when the block is left, or not at all.
+    def transaction(
+        self, settlement: Settlement, limit_s: float, counts: Sequence[Count] = ()
+    ) -> AbstractContextManager[Transaction]:
+        """Writes that commit together with this settlement and these counts when the block is left, or not at all.
 
         The write lock is taken at the first write and held for at most limit_s; then it is rolled back, and StoreError
         is raised. So is LeaseLost, when the settlement does not take effect.
@@ -432,7 +438,8 @@ class Store(Protocol):
     async def prune(self, limit: int) -> int:
         """Delete up to so many records whose time to be kept is over; say how many.
 
-        What nobody needs any more goes with them: the counts of old minutes, values removed long ago, workers gone.
+        What nobody needs any more goes with them: the counts of old minutes, values removed long ago, workers gone and
+        the numbers of what they counted.
         """
 
     async def wait(self, timeout_s: float) -> None:

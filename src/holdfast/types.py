@@ -335,7 +335,7 @@ class Group(Struct, frozen=True, kw_only=True):
     first_at: float
     last_at: float
     hours: tuple[int, ...] = ()
-    """How many of them were given up in each of the last 24 hours of the store's clock, oldest first: the last number is
-    that of the hour that has begun."""
+    """How many of them were given up in each of the last 24 hours of the store's clock, oldest first: the last number
+    is that of the hour that has begun."""
     sample_id: str
     """The one that was given up last."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 import httpx
+from msgspec import json
 from msgspec.structs import replace
 
+from holdfast.ops.api.tokens import lines_of
 from tests.faults.arena import Arena
 from tests.faults.conftest import Report
-from tests.faults.web import UNLIMITED, bearer, served
+from tests.faults.web import CALLERS, UNLIMITED, bearer, served
 from tests.faults.workers import CLOCK, LEASE_S, poll
 
 PARTS: Final = (
@@ -65,6 +70,51 @@ def test_slow_clients_hold_up_neither_others_nor_workers(arena: Arena, is_full: 
     assert max(gaps) < LEASE_S, "the worker's heartbeats were late"
     assert sorted(answers)[len(answers) * 9 // 10] < 1.0
     report(f"row 44: {count} slow sockets, worst answer {max(answers):.2f} s, worst heartbeat gap {max(gaps):.2f} s")
+
+
+SIGN_IN: Final = (
+    b"POST /session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+)
+
+
+def test_stalled_sign_ins_use_up_neither_the_descriptors_nor_the_log(tmp_path: Path, report: Report) -> None:
+    (tmp_path / "little.py").write_text("from holdfast import App\napp = App('memory://')\n")
+    (tmp_path / "tokens.toml").write_text(lines_of(CALLERS["admin"].token))
+    (tmp_path / "tokens.toml").chmod(0o600)
+    holdfast = str(Path(sys.executable).with_name("holdfast"))
+    words = [holdfast, "serve", "little:app", "--json", "--port", "0", "--tokens", "tokens.toml"]
+    with (
+        (tmp_path / "log").open("wb") as log,
+        subprocess.Popen(
+            ["/bin/sh", "-c", 'ulimit -n 200 && exec "$@"', "sh", *words],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        ) as server,
+    ):
+        try:
+            assert server.stdout is not None
+            url = urlsplit(json.decode(server.stdout.readline())["url"])
+            sockets = []
+            with ExitStack() as opened:
+                for _ in range(400):
+                    one = opened.enter_context(socket.create_connection((url.hostname, url.port), 10))
+                    one.sendall(SIGN_IN)
+                    sockets.append(one)
+                began_s = CLOCK.monotonic()
+                live = httpx.get(f"{url.geturl()}health/live", timeout=10)
+                jobs = httpx.get(f"{url.geturl()}jobs", headers=bearer("admin"), timeout=10)
+                took_s = CLOCK.monotonic() - began_s
+                used = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+        finally:
+            server.terminate()
+            server.wait(20)
+    assert (live.status_code, jobs.status_code) == (200, 200)
+    assert used < 160
+    text = (tmp_path / "log").read_text()
+    assert text.count("\n") < 40, text[:2000]
+    assert "out of system resource" not in text
+    report(f"row 44: 400 stalled sign-ins, 200 descriptors: {used} used, others answered in {took_s:.2f} s")
 
 
 def test_a_body_that_trickles_is_refused_in_time(arena: Arena) -> None:

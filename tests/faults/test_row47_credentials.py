@@ -18,7 +18,8 @@ from tests.faults.conftest import Report
 from tests.faults.web import UNLIMITED, bearer, first_of
 
 STORE: Final = "memory"
-OPEN, VIEWER, OPERATOR, ADMIN = range(4)
+PUBLIC, OPEN, VIEWER, OPERATOR, ADMIN = range(5)
+"""Public is what is the same for all: no credential is looked at, good or bad."""
 RANKS: Final = {"viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN, "tenant a": ADMIN, "tenant b": ADMIN}
 CREDENTIALS: Final = ("none", "garbage", "expired", *RANKS)
 
@@ -91,25 +92,27 @@ RULES: Final = {
     "GET /alerts": fleet(VIEWER, 200),
     "GET /audit": fleet(ADMIN, 200),
     "GET /health": fleet(VIEWER, 200),
-    "GET /health/live": own(OPEN, 200),
-    "GET /health/ready": own(OPEN, 200),
+    "GET /health/live": own(PUBLIC, 200),
+    "GET /health/ready": own(PUBLIC, 200),
     "GET /metrics": fleet(VIEWER, 200),
     "GET /events": own(VIEWER, 200),
-    "GET /session": own(VIEWER, 200),
+    "GET /session": own(OPEN, 200),
     "POST /session": own(OPEN, 401, {"token": "nope"}),
     "DELETE /session": own(OPEN, 204),
     # Not in the document: the page's files, which are there once the page is built, and the document itself.
-    "GET /": own(OPEN, 200),
-    "GET /index.html": own(OPEN, BUILT),
-    "GET /favicon.svg": own(OPEN, BUILT),
-    "GET /theme.js": own(OPEN, BUILT),
-    "GET /assets/{file}": own(OPEN, 404),
-    "GET /openapi.json": own(OPEN, 200),
+    "GET /": own(PUBLIC, 200),
+    "GET /index.html": own(PUBLIC, BUILT),
+    "GET /favicon.svg": own(PUBLIC, BUILT),
+    "GET /theme.js": own(PUBLIC, BUILT),
+    "GET /assets/{file}": own(PUBLIC, 404),
+    "GET /openapi.json": own(PUBLIC, 200),
 }
 
 
 def expected(rule: Rule, caller: str) -> int:
     """The status that the table has for a caller."""
+    if rule.least == PUBLIC:
+        return rule.answer
     if caller in {"garbage", "expired"} or (caller == "none" and rule.least > OPEN):
         return 401
     if caller == "none" or rule.least == OPEN:

@@ -17,21 +17,38 @@ from holdfast import App, Permanent, RetryPolicy
 from holdfast.ops.api import build_api
 from holdfast.ops.cli import main
 from holdfast.ops.webhook import Webhook
-from holdfast.policy.alerts import Notice
+from holdfast.policy.notices import Notice
 from holdfast.runtime.logs import JsonFormatter, TextFormatter
 from tests.faults.conftest import Report
 from tests.faults.engines import Engine
 from tests.faults.web import CALLERS, UNLIMITED, asking, bearer, first_of
 
 CANARY: Final = re.compile(rb"canary-?\d\d")
-PASSWORD, NESTED, DSN, BEARER, LOCAL, RESULT, HEADER, CHECK = (f"canary-{number}" for number in range(10, 18))
+PASSWORD, NESTED, DSN, BEARER, LOCAL, RESULT, HEADER, CHECK, SPELT, NAMED = (
+    f"canary-{number}" for number in range(10, 20)
+)
 ARGUMENTS: Final = {
     "order": 42,
     "password": PASSWORD,
-    "card": {"apiKey": NESTED, "list": [{"X-Auth-Token": NESTED}]},
+    "card": {
+        "apiKey": NESTED,
+        "list": [{"X-Auth-Token": NESTED}],
+        "passWord": SPELT,
+        "DB_PASS": SPELT,
+        "tokens": [SPELT],
+        "headers": [["Authorization", f"Basic {SPELT}"], ["X-Api-Key", SPELT]],
+        "env": [{"name": "DB_PASSWORD", "value": SPELT}],
+        "argv": ["mysql", "--password", SPELT],
+        "text": f"connect({{'password': b'{SPELT}', 'token': SecretStr('{SPELT}')}}) --password {SPELT}",
+        "dsn url": f"postgresql://u:can't{SPELT}@db",
+        "git": f"https://{SPELT}@git.example/x",
+        f"redis://:{SPELT}@h": 1,
+    },
 }
+"""With secrets in every place that people put them."""
 PATHS: Final = (
-    "/jobs /jobs?text=order /dead-letters /dead-letters/groups /dead-letters/export /dead-letters/export?format=csv "
+    "/jobs /jobs?text=order /jobs?text=canary /dead-letters /dead-letters?text=canary "
+    "/dead-letters/groups /dead-letters/export /dead-letters/export?format=csv "
     "/replays /tasks /breakers /queues /workers /schedules /overview /alerts /audit /health /metrics /session "
     "/retry/circuit-breakers /retry/dead-letters /retry/stats /openapi.json /"
 ).split()
@@ -46,7 +63,7 @@ def make_app(url: str) -> App:
         connect(f"postgresql://shop:{DSN}@db.example/shop")
 
     @app.task(name="login", retry=RetryPolicy(max_retries=0))
-    def login(order: int) -> None:
+    def login(order: int, api_key: str = LOCAL) -> None:
         raise Permanent(f"401 for Authorization: Bearer {BEARER}-0123456789abcdef, api_key={LOCAL}")
 
     @app.task(name="keep")
@@ -90,7 +107,9 @@ def spilt(engine: Engine) -> Iterator[tuple[App, str]]:
     """An app whose jobs have run and spilt, and what it logged meanwhile."""
     app = make_app(engine.url)
     with logged() as log:
-        app.tasks["spill"].enqueue(**ARGUMENTS)
+        app.tasks["spill"].options(
+            idempotency_key=f"token={NAMED}", user=f"pw={NAMED}", project=f"redis://:{NAMED}@h"
+        ).enqueue(**ARGUMENTS)
         app.tasks["login"].enqueue(order=1)
         app.tasks["keep"].enqueue(order=2)
         app.run_until_idle()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -12,8 +14,11 @@ from msgspec.structs import replace
 
 from holdfast import App, Permanent, RetryPolicy
 from holdfast.ops.api import build_api
+from holdfast.runtime.runner import Room
+from holdfast.runtime.worker import WorkerSettings
 from tests.faults.conftest import Report
 from tests.faults.web import UNLIMITED, asking, bearer, first_of
+from tests.faults.workers import CLOCK
 
 STORE: Final = "memory"
 ROUTES: Final = (
@@ -104,7 +109,9 @@ async def test_a_cursor_of_the_other_shows_nothing_of_theirs(town: Town) -> None
     async with asking(town.api, "tenant b") as theirs:
         cursor = (await theirs.get("/jobs?limit=1")).json()["cursor"]
     async with asking(town.api, "tenant a") as client:
-        assert whose((await client.get("/jobs", params={"cursor": cursor})).json()["items"]) <= {"a"}
+        answer = await client.get("/jobs", params={"cursor": cursor})
+        assert answer.status_code in {200, 422}
+        assert whose(answer.json().get("items", [])) <= {"a"}
 
 
 async def test_what_one_submits_is_ones_own_whatever_it_says(town: Town) -> None:
@@ -129,6 +136,7 @@ async def test_replays_reach_ones_own_letters_only(town: Town) -> None:
     before = await town.of_b()
     async with asking(town.api, "tenant b") as theirs, asking(town.api, "tenant a") as client:
         foreign = (await theirs.post("/replays", json={"replay_id": "shared", "rate": 0.001})).json()
+        assert foreign["id"] == "shared"
         for asked in ({}, {"filter": {"tenant": "b"}}):
             preview = (await client.post("/replays/preview", json=asked)).json()
             assert preview["total"] == 3
@@ -136,9 +144,14 @@ async def test_replays_reach_ones_own_letters_only(town: Town) -> None:
         assert (await client.get("/replays")).json()["items"] == []
         for action in ("pause", "resume", "stop"):
             assert (await client.post(f"/replays/{foreign['id']}/{action}")).status_code == 404
-        assert (await client.post("/replays", json={"replay_id": "shared"})).status_code in {404, 409}
-        started = (await client.post("/replays", json={"filter": {"tenant": "b"}})).json()
-        assert (started["tenant"], started["total"]) == ("a", 3)
+        for replay_id in ("shared", "free"):  # whether the other has it cannot be told
+            started = await client.post(
+                "/replays", json={"replay_id": replay_id, "filter": {"tenant": "b"}, "rate": 0.001}
+            )
+            assert started.status_code == 201
+            found = started.json()
+            assert (found["id"], found["tenant"], found["total"]) == (replay_id, "a", 3)
+            assert (await client.post(f"/replays/{replay_id}/stop")).json()["state"] == "stopped"
         assert [one["id"] for one in (await theirs.get("/replays")).json()["items"]] == [foreign["id"]]
         assert (await theirs.get("/replays")).json()["items"][0]["state"] == "running"
     assert await town.of_b() == before
@@ -193,3 +206,36 @@ def test_a_noisy_tenant_does_not_hold_up_the_other(report: Report) -> None:
     ended = [one.refresh().record.ended_at or 0.0 for one in quiet]
     assert max(ended) - (quiet[0].record.created_at or 0.0) < 1.0
     report("row 54, 100 jobs of one tenant before 5 of the other: all 5 among the first 20 to run")
+
+
+async def waits_s(path: Path, flood: int) -> list[float]:
+    """How long 20 jobs of one tenant waited for their start, behind so many of another; shortest first."""
+    app = App(f"sqlite:///{path}")
+
+    @app.task(name="serve", rate={"tenant": "40/second"}, breaker=None)
+    async def serve() -> None:
+        await CLOCK.asleep(0.01)
+
+    await serve.aenqueue_many([serve.options(tenant="noisy").bind() for _ in range(flood)])
+    worker = app.worker(WorkerSettings(room=Room(concurrency=40)))
+    working = asyncio.create_task(worker.run())
+    quiet = serve.options(tenant="quiet")
+    jobs = []
+    for _ in range(20):
+        await CLOCK.asleep(0.03)
+        jobs.append(await quiet.aenqueue())
+    records = [(await job.await_(30)).record for job in jobs]
+    worker.stop()
+    await working
+    await app.aclose()
+    return sorted(one.attempts[0].started_at - one.created_at for one in records)
+
+
+async def test_under_a_tenant_rate_a_hundredfold_flood_does_not_double_the_others_wait(
+    tmp_path: Path, report: Report
+) -> None:
+    alone = (await waits_s(tmp_path / "alone.db", 0))[-1]
+    flooded = (await waits_s(tmp_path / "flooded.db", 2000))[-1]
+    # Below a tenth of a second it is the machine that is measured. Without the rate it is half a second and more.
+    assert flooded <= 2 * max(alone, 0.1)
+    report(f"row 54, 2000 jobs of one tenant beside 20 of the other: p99 wait {flooded:.3f} s, alone {alone:.3f} s")

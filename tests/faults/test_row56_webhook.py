@@ -11,6 +11,7 @@ import pytest
 from holdfast.alerts import Notice, Seen, Webhook, verify
 from holdfast.errors import ConfigError, Invalid
 from holdfast.ops.signing import headers_for
+from holdfast.policy.notices import AGAIN_S, HOLD_S, KEEP_S, Outbox, refused, taken, told
 from holdfast.testing import ManualClock
 from tests.faults.conftest import Report
 from tests.receiver import Receiver
@@ -122,10 +123,24 @@ def test_an_id_is_new_once(clock: ManualClock) -> None:
     seen = Seen(clock=clock)
     assert [seen.is_new("n1") for _ in range(3)] == [True, False, False]
     assert seen.is_new("n2")
-    clock.advance(600)
-    assert not seen.is_new("n1"), "its signature may still hold, where clocks are off"
+    clock.advance(KEEP_S + 600)
+    assert not seen.is_new("n1"), "it may have been sent for so long, and its signature still holds"
     clock.advance(1)
-    assert seen.is_new("n1"), "by now the timestamp is refused, and the memory stays small"
+    assert seen.is_new("n2"), "by now the timestamp is refused, and the memory stays small"
+    assert not seen.is_new("n1"), "it came again, and is remembered for as long anew"
+
+
+def test_an_id_is_known_for_as_long_as_its_notice_is_tried(clock: ManualClock) -> None:
+    seen, outbox, taken_as_new = Seen(clock=clock), told(Outbox(), NOTICE, ["t"], "me", 0.0), 0
+    began_s = clock.monotonic()
+    while outbox.pending:
+        taken_as_new += seen.is_new(NOTICE.id)
+        clock.advance(0.75 * HOLD_S)  # as long as a send may take
+        outbox = refused(outbox, "t", "me", clock.monotonic() - began_s)
+        clock.advance(AGAIN_S)
+        outbox, _ = taken(outbox, ["t"], "me", clock.monotonic() - began_s)
+    assert taken_as_new == 1
+    assert clock.monotonic() - began_s > 600
 
 
 async def test_captured_requests_are_worth_nothing(clock: ManualClock, report: Report) -> None:

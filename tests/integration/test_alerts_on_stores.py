@@ -11,6 +11,7 @@ from holdfast import App
 from holdfast.alerts import Notice, NoWorker
 from holdfast.ops.alerts import AlertLoop
 from holdfast.ports import WorkerRecord
+from tests.servers import RedisServer
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
@@ -43,3 +44,20 @@ async def test_servers_that_look_at_the_same_time_tell_once(url: str) -> None:
     assert (health.checks["store"].status, health.workers) == ("ok", 1)
     for app in apps:
         await app.aclose()
+
+
+async def test_a_redis_server_whose_memory_is_full_is_ill() -> None:
+    with RedisServer() as server:
+        app = App(server.dsn())
+        assert (await app.ahealth()).checks["store"].status == "ok"
+        with server.client() as client:
+            client.config_set("maxmemory-policy", "noeviction")
+            client.config_set("maxmemory", 1)
+            other = App(server.dsn())  # one that has not written lately
+            health = await other.ahealth()
+            assert (health.healthy, health.checks["store"].status) == (False, "failed")
+            assert "its memory is full" in (health.checks["store"].error or "")
+            client.config_set("maxmemory", 0)
+            assert (await other.ahealth()).healthy
+        await app.aclose()
+        await other.aclose()

@@ -363,9 +363,15 @@ class TwoStores:
 
         self.exchange(exchange_of)
 
-    def count(self, minute: int, task: str, n: int) -> None:
+    def count(self, minute: int, task: str, n: int, name: tuple[int, int] | None) -> None:
         counts = [Count(FIRST_MINUTE + minute, task, "completed", n)]
-        self.exchange(lambda _: Exchange(counts=counts))
+        counted = None
+        if name is not None:
+            place, number = name
+            for _ in range(2):  # it may be that somebody new comes: a name is remembered of those who were heard of
+                self.beat(place)
+            counted = (self.workers[place], number)
+        self.exchange(lambda _: Exchange(counts=counts, counted=counted))
 
     # ---------------------------------------------------------------- people
 
@@ -454,7 +460,15 @@ STEPS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
             "is_new": st.booleans(),
         },
     ),
-    "count": (1, {"minute": st.integers(0, 2), "task": st.sampled_from("ab"), "n": st.integers(1, 5)}),
+    "count": (
+        1,
+        {
+            "minute": st.integers(0, 2),
+            "task": st.sampled_from("ab"),
+            "n": st.integers(1, 5),
+            "name": st.none() | st.tuples(places, st.integers(1, 3)),
+        },
+    ),
     "change": (
         2,
         {

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from textwrap import dedent
 from typing import Any
 
@@ -18,6 +19,9 @@ from holdfast.fingerprint import (
     name_of,
     traceback_of,
 )
+from holdfast.redact import redacted_text
+
+SPILT = (" postgres://svc:" + "S3CR3T" * 9 + "@host/db", " password='" + "S3CR3T " * 9 + "' x", " ghp_" + "S3CR3T" * 8)
 
 
 def caught(call: Callable[[], object]) -> BaseException:
@@ -245,6 +249,11 @@ class TestMessage:
         assert len(long) == MESSAGE_LIMIT
         assert long.endswith("x…")
 
+    @pytest.mark.parametrize("secret", SPILT)
+    def test_of_a_text_that_is_cut_no_half_of_a_secret_is_kept(self, secret: str) -> None:
+        for before in range(MESSAGE_LIMIT - 70, MESSAGE_LIMIT, 5):
+            assert "S3CR3T" not in redacted_text(message_of(ValueError("x" * before + secret)))
+
     def test_can_be_had_when_str_raises(self) -> None:
         assert message_of(Wordless()) == f"<{name_of(Wordless)} whose text cannot be had>"
 
@@ -274,6 +283,16 @@ class TestTraceback:
         assert text.startswith("Traceback")
         assert text.endswith("the end\n")
         assert "characters left out" in text
+
+    @pytest.mark.parametrize("secret", SPILT)
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [(TRACEBACK_LIMIT, TRACEBACK_LIMIT * 3 // 4 - 90), (TRACEBACK_LIMIT // 4 - 500, TRACEBACK_LIMIT)],
+    )
+    def test_of_one_that_is_cut_no_half_of_a_secret_is_kept(self, secret: str, before: int, after: int) -> None:
+        for shift in range(0, 500, 25):
+            error = caught(partial(fail, "x" * (before + shift) + secret + "y" * (after - shift)))
+            assert "S3CR3T" not in redacted_text(traceback_of(error))
 
     def test_can_be_had_when_str_raises(self) -> None:
         def wordless() -> None:

@@ -3,7 +3,7 @@ import { batch, signal } from "@preact/signals";
 import { api, isAborted, problemOf } from "../api/client";
 import { addressOf } from "../api/address";
 import type { Overview, Replay } from "../api/types";
-import { isTenant } from "./session";
+import { askAgain, isTenant } from "./session";
 
 /** live: events come; polling: they do not, but looks are answered; connecting: neither yet; away: the store cannot be reached. */
 export type Link = "connecting" | "live" | "polling" | "away";
@@ -79,7 +79,7 @@ async function lookOnce(): Promise<void> {
   look = new AbortController();
   try {
     if (isTenant.value) {
-      await api.get("/session", { signal: look.signal });
+      await askAgain(look.signal);
       lastNews = performance.now();
       pulse.value += 1;
     } else learn(await api.get("/overview", { signal: look.signal }), true);

@@ -29,19 +29,30 @@ problemListeners.add((problem) => {
   if (problem.status === 401 && standing.value.is === "in") standing.value = { is: "out", hasEnded: true };
 });
 
+/** A role of null is nobody: somebody has to sign in first. */
+function standingOf(found: Session, hasEnded: boolean): Standing {
+  return found.role === null ? { is: "out", hasEnded } : { is: "in", session: found };
+}
+
 /** Asks the server who this is. */
 export async function whoAmI(): Promise<void> {
   try {
-    standing.value = { is: "in", session: await api.get("/session") };
+    standing.value = standingOf(await api.get("/session"), false);
   } catch (error) {
     const problem = problemOf(error);
     standing.value = problem.status === 401 ? { is: "out", hasEnded: false } : { is: "unreachable", problem };
   }
 }
 
+/** Asks whether this still is somebody, for pages that ask the server for nothing else. */
+export async function askAgain(signal: AbortSignal): Promise<void> {
+  const now = standingOf(await api.get("/session", { signal }), true);
+  if (now.is === "out" && standing.value.is === "in") standing.value = now;
+}
+
 /** Signs in with a token; rejects with ApiProblem. */
 export async function signIn(token: string): Promise<void> {
-  standing.value = { is: "in", session: await api.post("/session", { body: { token } }) };
+  standing.value = standingOf(await api.post("/session", { body: { token } }), false);
 }
 
 export async function signOut(): Promise<void> {

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { Group, Replay } from "../../src/api/types";
 import { changesBetween } from "../../src/inbox/diff";
 import { parseExact } from "../../src/inbox/exact";
-import { filtersInWords, filtersOf, isFiltering, letterFilter } from "../../src/inbox/filters";
+import { filtersInWords, filtersOf, isFiltering, letterFilter, letterSearch } from "../../src/inbox/filters";
 import { foldsOf } from "../../src/inbox/frames";
 import { held, sorted } from "../../src/inbox/order";
 import { reasonInWords, replayInWords } from "../../src/inbox/words";
@@ -45,15 +45,16 @@ describe("the order of groups", () => {
 describe("filters", () => {
   it("mean the same to the server as in the address bar", () => {
     const filters = filtersOf({ task: ["charge"], tenant: ["acme"], type: ["network"], q: ["<x>"], range: ["1h"] });
-    expect(letterFilter(filters, 10_000, "1:ab")).toEqual({
+    const replayed = {
       group: "1:ab",
       failure_type: "network",
       task: "charge",
       tenant: "acme",
       since: 6_400,
       until: null,
-      text: "<x>",
-    });
+    };
+    expect(letterFilter(filters, 10_000, "1:ab")).toEqual(replayed);
+    expect(letterSearch(filters, 10_000, "1:ab")).toEqual({ ...replayed, text: "<x>" });
     expect(filtersInWords(filters)).toBe("task charge, tenant acme, failure type network, text “<x>”, last hour");
   });
 

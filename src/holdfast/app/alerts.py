@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, get_args
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from msgspec import Struct
 
 from holdfast.errors import ConfigError
-from holdfast.policy.alerts import Alert, AlertState, Notice
+from holdfast.policy.alerts import Alert, AlertState
+from holdfast.policy.notices import Notice
 from holdfast.policy.rules import HealthScore, Rule
 from holdfast.runtime.alerts import AlertView, Target, metrics_of, minutes_for, read, states_in, view_of
 from holdfast.runtime.health import Look, look_into
@@ -29,6 +31,11 @@ class Watch(Struct, frozen=True):
     alert: Alert
     to: tuple[Callback | Target, ...] = ()
 
+    @property
+    def targets(self) -> Mapping[str, Callback | Target]:
+        """The same by names that hold in every process and version of a program, wherever they stand in the list."""
+        return named_targets(self.to)
+
 
 class AlertDesk:
     """The alerts of this app."""
@@ -46,7 +53,7 @@ class AlertDesk:
         """The same for async code."""
         if not self.watches:
             return []
-        look, score = await self.look(), await self.score()
+        look, score = await asyncio.gather(self.look(), self.score())
         states, now = states_in(look.reply.values), look.reply.now
         metrics = metrics_of(look, score)
         return [
@@ -68,6 +75,19 @@ class AlertDesk:
         if any(isinstance(watch.alert.rule, HealthScore) for watch in self.watches.values()):
             return (await self._app.ahealth()).score
         return None
+
+
+def named_targets(targets: Iterable[Callback | Target]) -> dict[str, Callback | Target]:
+    """Targets by name: a webhook by its URL, a function by where it is; a second one of a name has a number."""
+    found: dict[str, Callback | Target] = {}
+    for target in targets:
+        key = getattr(target, "key", None)
+        if not isinstance(key, str):
+            what: Any = target if hasattr(target, "__qualname__") else type(target)
+            key = f"{what.__module__}.{what.__qualname__}"
+        number = sum(other.partition("#")[0] == key for other in found)
+        found[f"{key}#{number + 1}" if number else key] = target
+    return found
 
 
 def watch_of(

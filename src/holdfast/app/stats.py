@@ -15,7 +15,10 @@ _FAILED = "failed:"
 
 
 class Totals(Struct, frozen=True, kw_only=True):
-    """What was done since the store was made; a worker that is killed takes its last seconds with it."""
+    """What was done since the store was made, each attempt counted once, together with its job.
+
+    `received` and `healed` follow with the heartbeats: a worker that is killed takes the last of these with it.
+    """
 
     received: int = 0
     """Jobs whose first attempt was made."""

@@ -28,8 +28,8 @@ MOST_NAMES: Final = 500
 """So many tasks, queues, pairs of these and breakers have series of their own; the rest share one."""
 OTHER: Final = "other"
 
-_ANSWER_S: Final = 5.0
-"""A store that takes longer is away: a scrape has 10 s by default."""
+_ANSWER_S: Final = 3.0
+"""A store that takes longer is away: a scrape has 10 s by default, and may have waited for the score before."""
 _OUTCOMES: Final = ("completed", "retried", "failed", "parked")
 _FAILED: Final = "failed:"
 
@@ -48,6 +48,8 @@ async def exposition(app: App, *, score: float | None = None) -> bytes:
     score: the app's health from 0 to 1, where it is known.
     """
     look = await _look_or_none(app)
+    if look is None:  # a few lines; and calls to the store that hang may have taken all threads
+        return text_of(metrics_of(None, (), score))
     return await asyncio.to_thread(lambda: text_of(metrics_of(look, app.specs, score)))
 
 

@@ -1,4 +1,4 @@
-"""What is stored, as it may be shown: without secrets. The rules are `policy/redact.py`'s."""
+"""What is stored, as it may be shown: without secrets. The rules are `redact.py`'s."""
 
 from __future__ import annotations
 
@@ -7,12 +7,32 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.policy.redact import HIDDEN, is_secret, redacted, redacted_text
+from holdfast.redact import (
+    HIDDEN,
+    NAME_KEYS,
+    hidden_items,
+    hidden_keys,
+    hides,
+    is_secret,
+    redacted,
+    redacted_text,
+)
 
-__all__ = ["HIDDEN", "is_secret", "redacted", "redacted_text", "shown", "without_secrets"]
+__all__ = [
+    "HIDDEN",
+    "NAME_KEYS",
+    "hidden_items",
+    "hidden_keys",
+    "hides",
+    "is_secret",
+    "redacted",
+    "redacted_text",
+    "shown",
+    "without_secrets",
+]
 
 T = TypeVar("T", bound=msgspec.Struct)
-_TEXTS: Final = ("message", "reason", "traceback", "cause")
+_TEXTS: Final = ("message", "reason", "traceback", "cause", "user", "project", "idempotency_key")
 
 
 def shown(data: bytes | None) -> Any:
@@ -22,11 +42,11 @@ def shown(data: bytes | None) -> Any:
     try:
         return redacted(msgspec.json.decode(data))
     except (ValueError, RecursionError):
-        return data.decode("utf-8", "backslashreplace")
+        return redacted_text(data.decode("utf-8", "backslashreplace"))
 
 
 def without_secrets(record: T) -> T:
-    """The same job, attempt, group or breaker, with its texts about errors as they may be shown."""
+    """The same job, attempt, group or breaker, with its texts as they may be shown."""
     texts = {name: getattr(record, name, None) for name in _TEXTS}
     changes: dict[str, Any] = {name: redacted_text(text) for name, text in texts.items() if isinstance(text, str)}
     if attempts := getattr(record, "attempts", ()):

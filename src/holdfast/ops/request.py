@@ -87,12 +87,12 @@ class Request:
         """A connection to the first of these that takes it."""
         place, last = self._place, OSError(f"{self._place.shown} could not be reached")
         for host in hosts:
+            if self._is_cut:
+                raise self._given_up()
             try:
                 made = socket.create_connection((host, place.port), timeout=self._idle_s)
             except OSError as error:
                 last = error
-                if self._is_cut:
-                    break
             else:
                 return self._secured(made)
         raise last
@@ -107,13 +107,16 @@ class Request:
             with self._lock:
                 self._socket = made
                 if self._is_cut:
-                    raise TimeoutError(f"{place.shown}: the request was given up")
+                    raise self._given_up()
             if isinstance(made, ssl.SSLSocket):
                 made.do_handshake()
         except BaseException:
             made.close()
             raise
         return made
+
+    def _given_up(self) -> TimeoutError:
+        return TimeoutError(f"{self._place.shown}: the request was given up")
 
 
 class _Connection(http.client.HTTPConnection):

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, Invalid
 from holdfast.policy import bounds
-from holdfast.policy.alerts import Notice
+from holdfast.policy.notices import KEEP_S, Notice
 from holdfast.ports import Clock
 
 ID: Final = "Holdfast-Id"
@@ -84,11 +84,12 @@ def verify(
 class Seen:
     """The ids that have come already: a receiver's memory, for one process.
 
-    Ids are kept for as long as their signatures hold: twice the tolerance, as clocks may be off to both sides.
+    Ids are kept for longer than a notice is sent again and again, and for as long as signatures hold after that: twice
+    the tolerance, as clocks may be off to both sides. One that comes again is kept for as long anew.
     """
 
     def __init__(self, *, tolerance_s: float = TOLERANCE_S, clock: Clock | None = None) -> None:
-        self._keep_s = 2 * bounds.length("tolerance_s", tolerance_s, above=0.0)
+        self._keep_s = KEEP_S + 2 * bounds.length("tolerance_s", tolerance_s, above=0.0)
         self._clock: Clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._ids: OrderedDict[str, float] = OrderedDict()
@@ -99,10 +100,9 @@ class Seen:
         with self._lock:
             while self._ids and next(iter(self._ids.values())) + self._keep_s < now_s:
                 self._ids.popitem(last=False)
-            if id in self._ids:
-                return False
+            is_new = self._ids.pop(id, None) is None
             self._ids[id] = now_s
-            return True
+            return is_new
 
 
 def _signature(id: str, timestamp: str, body: bytes, key: bytes) -> str:  # noqa: A002

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,12 +18,12 @@ from holdfast.ops.addresses import AddressGuard, Resolve, networks, place_of, re
 from holdfast.ops.request import Answer, Request
 from holdfast.ops.signing import checked_secret, headers_for
 from holdfast.policy import bounds
-from holdfast.policy.alerts import Notice
 from holdfast.policy.backoff import Backoff
 from holdfast.policy.known_codes import meaning_of_status
-from holdfast.policy.redact import redacted_text
+from holdfast.policy.notices import Notice
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Clock
+from holdfast.redact import redacted_text
 from holdfast.runtime.aside import aside
 from holdfast.runtime.guards.breaker import CircuitBreaker
 from holdfast.runtime.guards.policy import Policy
@@ -72,6 +73,8 @@ class Webhook:
         clock: Clock | None = None,
     ) -> None:
         self._place = place_of("url", url)
+        self.key: Final = f"webhook {self._place.host} {sha256(url.encode()).hexdigest()[:16]}"
+        """The same for the same URL, without what may be secret in it."""
         self._key = checked_secret(secret)
         self._clock: Clock = clock or SystemClock()
         self._guard = AddressGuard(networks("allow", allow), resolve)

@@ -9,25 +9,24 @@ Notices are kept in the state until they are sent, so that somebody else can sen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from hashlib import sha256
 from typing import Final, Literal
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.errors import ConfigError
 from holdfast.policy import bounds
+from holdfast.policy.notices import Notice, Outbox, told
 from holdfast.policy.rules import BreakerOpen, HealthScore, NoWorker, Reading, Rule, fallen, limit_of, words_of
 
 CLEAR_SHARE: Final = 0.8
 """A value is clear at this share of the limit; where low values are bad, a fifth of the way from the limit up to 1."""
-HOLD_S: Final = 120.0
-"""For how long the sender of a notice has it to itself; then another one may send it again."""
-AGAIN_S: Final = 60.0
-"""After so long a notice that a target did not take is sent to it again."""
-MOST_TRIES: Final = 10
-"""After so many tries a notice is dropped."""
-_MOST_PENDING: Final = 10
+YIELD_S: Final = 60.0
+"""After so long without an objection an alert whose settings have changed is judged by the new ones."""
+_OBJECT_S: Final = 30.0
 
 
 class Alert(Struct, frozen=True, kw_only=True):
@@ -51,6 +50,11 @@ class Alert(Struct, frozen=True, kw_only=True):
             bounds.number("clear", self.clear, low=limit_of(self.rule), high=1.0)
         else:
             bounds.number("clear", self.clear, high=limit_of(self.rule))
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for the same settings: two versions of a program may have different ones under one name."""
+        return sha256(msgspec.json.encode((type(self.rule).__name__, self))).hexdigest()[:16]
 
     @property
     def limit(self) -> float:
@@ -85,34 +89,11 @@ class Alert(Struct, frozen=True, kw_only=True):
         return value >= self.clear_at if fallen(self.rule) else value <= self.clear_at
 
 
-class Notice(Struct, frozen=True, kw_only=True):
-    """What is told when an alert fires, is still firing, or is resolved."""
+class Rival(Struct, frozen=True, kw_only=True):
+    """Other settings under the same name, which take over if nobody objects."""
 
-    id: str
-    """The same however often it is sent: who has seen it needs it no more."""
-    name: str
-    state: Literal["firing", "resolved"]
-    value: float | None
-    threshold: float
-    text: str
-    """The same in words."""
-    at: float
-    """When it came to be, in seconds since 1970 on the store's clock."""
-    app: str = ""
-    is_reminder: bool = False
-    metrics: Mapping[str, float] = {}
-    """How the app was at that time."""
-
-
-class Pending(Struct, frozen=True, kw_only=True):
-    """A notice that has not been sent to all who should get it."""
-
-    notice: Notice
-    until_at: float
-    """Until then it is somebody's to send."""
-    tries: int = 1
-    done: tuple[int, ...] = ()
-    """The targets that have it already, by their place."""
+    fingerprint: str
+    since_at: float
 
 
 class AlertState(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -122,10 +103,19 @@ class AlertState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     since_at: float | None = None
     """Since when it is firing; while it is not, since when it has held."""
     told_at: float = 0.0
-    """When the latest notice came to be."""
+    """When the latest notice came to be, while it is firing."""
     marks: Mapping[str, float] = {}
     """For breakers: since when each has been open."""
-    pending: tuple[Pending, ...] = ()
+    fingerprint: str = ""
+    """The settings it was judged by; empty while it is quiet."""
+    rival: Rival | None = None
+    outbox: Outbox = Outbox()
+    """What is not sent yet."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there is nothing to be remembered but notices."""
+        return not self.is_firing and self.since_at is None and not self.marks
 
 
 def value_of(state: AlertState, reading: Reading, now: float) -> float | None:
@@ -143,78 +133,68 @@ def step(
     *,
     id: str,  # noqa: A002
     app: str = "",
+    to: Collection[str] = (),
+    by: str = "",
 ) -> tuple[AlertState, Notice | None]:
-    """Where an alert stands after a reading, and the notice of it under this id, if there is something to tell."""
-    state = replace(state, marks={key: min(now, state.marks.get(key, now)) for key in sorted(reading.keys or ())})
-    value = value_of(state, reading, now)
-    since_at = None if state.since_at is None else min(now, state.since_at)  # a clock may have been set back
-    if state.is_firing:
-        if alert.is_clear(value):
-            state = replace(state, is_firing=False, since_at=None)
-            return _told(alert, state, reading, now, value, id=id, app=app, is_over=True)
-        if alert.repeat_s is not None and now - min(now, state.told_at) >= alert.repeat_s:
-            return _told(alert, state, reading, now, value, id=id, app=app, is_reminder=True)
+    """Where an alert stands after a reading, and the notice of it under this id, if there is something to tell.
+
+    to: the targets of a notice. by: the server that asks, which is to send it where nothing else waits.
+    While servers with other settings judge the same alert, nothing changes: they would fire and end it in turns.
+    """
+    state, is_ours = _owned(state, alert.fingerprint, now)
+    if not is_ours:
         return state, None
-    if not alert.holds(value):
-        return (state if state.since_at is None else replace(state, since_at=None)), None
-    since_at = now if since_at is None else since_at
-    if now - since_at < alert.for_s:
-        return (state if state.since_at == since_at else replace(state, since_at=since_at)), None
-    return _told(alert, replace(state, is_firing=True, since_at=now), reading, now, value, id=id, app=app)
-
-
-def _told(
-    alert: Alert,
-    state: AlertState,
-    reading: Reading,
-    now: float,
-    value: float | None,
-    *,
-    id: str,  # noqa: A002
-    app: str,
-    is_over: bool = False,
-    is_reminder: bool = False,
-) -> tuple[AlertState, Notice]:
+    state, kind = _judged(alert, state, reading, now)
+    state = replace(state, fingerprint="" if state.is_quiet else alert.fingerprint)
+    if kind is None:
+        return state, None
+    value = value_of(state, reading, now)
     notice = Notice(
         id=id,
         name=alert.name,
-        state="resolved" if is_over else "firing",
+        state="resolved" if kind == "resolved" else "firing",
         value=value,
         threshold=alert.limit,
         text=words_of(alert.rule, value, reading.keys or ()),
         at=now,
         app=app,
-        is_reminder=is_reminder,
+        is_reminder=kind == "reminder",
         metrics=reading.metrics,
     )
-    pending = (*state.pending, Pending(notice=notice, until_at=now + HOLD_S))[-_MOST_PENDING:]
-    return replace(state, told_at=now, pending=pending), notice
+    return replace(state, outbox=told(state.outbox, notice, to, by, now)), notice
 
 
-# ---------------------------------------------------------------- sending
+def _judged(
+    alert: Alert, state: AlertState, reading: Reading, now: float
+) -> tuple[AlertState, Literal["firing", "reminder", "resolved"] | None]:
+    state = replace(state, marks={key: min(now, state.marks.get(key, now)) for key in sorted(reading.keys or ())})
+    value = value_of(state, reading, now)
+    # What lies ahead of now was dated by a clock that has been set back: it counts from now on.
+    since_at = None if state.since_at is None else min(now, state.since_at)
+    if state.is_firing:
+        state = replace(state, since_at=since_at, told_at=min(now, state.told_at))
+        if alert.is_clear(value):
+            return replace(state, is_firing=False, since_at=None, told_at=0.0), "resolved"
+        if alert.repeat_s is not None and now - state.told_at >= alert.repeat_s:
+            return replace(state, told_at=now), "reminder"
+        return state, None
+    if not alert.holds(value):
+        return replace(state, since_at=None), None
+    since_at = now if since_at is None else since_at
+    if now - since_at < alert.for_s:
+        return replace(state, since_at=since_at), None
+    return replace(state, is_firing=True, since_at=now, told_at=now), "firing"
 
 
-def taken(state: AlertState, now: float) -> tuple[AlertState, tuple[Pending, ...]]:
-    """Take over every notice that is nobody's to send any more; those tried often enough are dropped."""
-    mine, kept = [], []
-    for one in state.pending:
-        # One that is held for longer than anybody may hold it was dated by a clock that has been set back.
-        if now < one.until_at <= now + HOLD_S:
-            kept.append(one)
-        elif one.tries < MOST_TRIES:
-            mine.append(replace(one, until_at=now + HOLD_S, tries=one.tries + 1))
-            kept.append(mine[-1])
-    return (replace(state, pending=tuple(kept)) if mine or len(kept) < len(state.pending) else state), tuple(mine)
-
-
-def sent(state: AlertState, id: str, done: frozenset[int], targets: int, now: float) -> AlertState:  # noqa: A002
-    """The state once these targets have a notice: it is forgotten when all have it, or else kept for another try."""
-    pending = []
-    for one in state.pending:
-        if one.notice.id != id:
-            pending.append(one)
-            continue
-        all_done = done | set(one.done)
-        if not set(range(targets)) <= all_done:
-            pending.append(replace(one, until_at=now + AGAIN_S, done=tuple(sorted(all_done))))
-    return replace(state, pending=tuple(pending))
+def _owned(state: AlertState, fingerprint: str, now: float) -> tuple[AlertState, bool]:
+    """Whether an alert is to be judged by these settings; whoever has others says so, and waits for an objection."""
+    rival = state.rival
+    waited_s = 0.0 if rival is None else now - rival.since_at
+    if state.is_quiet or state.fingerprint in {"", fingerprint}:
+        is_answered = rival is not None and (state.is_quiet or not 0.0 <= waited_s < _OBJECT_S)
+        return (replace(state, rival=None) if is_answered else state), True
+    if rival is not None and rival.fingerprint == fingerprint and waited_s >= YIELD_S:
+        return replace(state, rival=None), True
+    if rival is None or waited_s < 0.0 or waited_s >= 2 * YIELD_S:
+        return replace(state, rival=Rival(fingerprint=fingerprint, since_at=now)), False
+    return state, False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -12,15 +12,16 @@ from holdfast.errors import ConfigError
 from holdfast.policy import bounds
 
 LONGEST_WINDOW_S: Final = 3600.0
-"""The widest window of a rule: the minutes before it may be forgotten."""
+"""The widest window of a rule, and of what is read for it at every look."""
 _MINUTE_S: Final = 60.0
 _NAMED: Final = 5
 
 
 class ErrorRate(Struct, frozen=True):
-    """The share of attempts that failed in the last `window` seconds, counted by the minute, is over a limit.
+    """The share of attempts that failed in the last `window` seconds is over a limit.
 
     over: the limit [0.1]. window: seconds, from 60 to 3600 [300]. min_attempts: with fewer nothing is known [10].
+    Attempts are counted by the minute, so it is taken over at least the window, in whole minutes.
     """
 
     over: float = 0.10
@@ -52,7 +53,10 @@ class DeadLetters(Struct, frozen=True):
 
 
 class DeadLetterGrowth(Struct, frozen=True):
-    """More jobs than a limit [50] became dead letters in the last `window` seconds, from 60 to 3600 [600]."""
+    """More jobs than a limit [50] became dead letters in the last `window` seconds, from 60 to 3600 [600].
+
+    They are counted by the minute: each counts in full for at least the window, in whole minutes.
+    """
 
     over: float = 50
     window: float = 600.0
@@ -121,8 +125,20 @@ def fallen(rule: Rule) -> bool:
 
 
 def minutes_of(rule: Rule) -> int:
-    """How many minutes of counts a rule looks at."""
-    return math.ceil(rule.window / _MINUTE_S) if isinstance(rule, ErrorRate | DeadLetterGrowth) else 0
+    """How many minutes of counts a rule looks at: the current one, and as many before it as its window has."""
+    return math.ceil(rule.window / _MINUTE_S) + 1 if isinstance(rule, ErrorRate | DeadLetterGrowth) else 0
+
+
+def most_within(counts: Sequence[float], second: float) -> float:
+    """The most that was counted in a window of whole minutes which ended now, or when the current minute began.
+
+    counts: by minute, one more than the window has, the current one last. second: how far that one has come.
+
+    Of a window that ends now the first minute is there in part, and that part of its count is taken: a steady stream
+    comes out as it is. The other window is exact, so that what comes all at once counts in full, whenever that was.
+    """
+    ended_now = counts[0] * (1.0 - second / _MINUTE_S) + sum(counts[1:])
+    return round(max(ended_now, sum(counts[:-1])), 1)
 
 
 def words_of(rule: Rule, value: float | None, keys: Collection[str] = ()) -> str:

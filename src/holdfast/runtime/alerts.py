@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Final, Protocol
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.policy.alerts import Alert, AlertState, Notice, value_of
-from holdfast.policy.redact import redacted_text
+from holdfast.policy.alerts import Alert, AlertState, value_of
+from holdfast.policy.notices import Notice
 from holdfast.policy.rules import (
     BreakerOpen,
     DeadLetterGrowth,
@@ -21,9 +22,11 @@ from holdfast.policy.rules import (
     Reading,
     Rule,
     minutes_of,
+    most_within,
     words_of,
 )
 from holdfast.ports import Value, ValueChange
+from holdfast.redact import redacted_text
 from holdfast.runtime.health import LATELY_MIN, Look
 from holdfast.types import BreakerMode
 
@@ -70,7 +73,7 @@ def read(rule: Rule, look: Look, score: float | None, metrics: Mapping[str, floa
         case DeadLetters():
             return Reading(value=look.dead_letters, metrics=metrics)
         case DeadLetterGrowth():
-            return Reading(value=look.count("dead", minutes_of(rule)), metrics=metrics)
+            return Reading(value=_new_letters(look, minutes_of(rule)), metrics=metrics)
         case Lag():
             return Reading(value=look.lag_s(rule.queue), metrics=metrics)
         case BreakerOpen():
@@ -86,6 +89,12 @@ def _error_rate(look: Look, rule: ErrorRate) -> float | None:
     if ended < rule.min_attempts:
         return None
     return 1.0 - look.count("completed", minutes) / ended
+
+
+def _new_letters(look: Look, minutes: int) -> float:
+    latest = [look.count("dead", n) for n in range(minutes + 1)]
+    by_minute = [more - less for less, more in pairwise(latest)]
+    return most_within(by_minute[::-1], look.stats.now % 60)
 
 
 def metrics_of(look: Look, score: float | None) -> dict[str, float]:

@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from holdfast.errors import ConfigError
 from holdfast.policy import bounds
-from holdfast.policy.redact import error_in_words
 from holdfast.ports import Clock
+from holdfast.redact import error_in_words
 from holdfast.runtime.aside import aside
 from holdfast.runtime.guards.functions import is_async, refuse_unguardable
 
@@ -144,8 +144,17 @@ class _TaskRun:
         self.task.cancel()
 
 
+class _Left(Exception):
+    """A check called sys.exit(), or the like: out of a task that would end the event loop, and the server with it."""
+
+
 async def _awaited(look: Callable[[], Any]) -> Any:
-    return await look()
+    try:
+        return await look()
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:
+        raise _Left from error
 
 
 def _seen(future: asyncio.Future[Any]) -> None:
@@ -158,7 +167,8 @@ def _outcome(future: asyncio.Future[Any], took_s: float) -> Outcome:
     if future.cancelled():
         return Outcome(CheckResult("failed", took_s, "it was cancelled"))
     if (error := future.exception()) is not None:
-        return Outcome(CheckResult("failed", took_s, error_in_words(error)))
+        why = error.__cause__ if isinstance(error, _Left) and error.__cause__ is not None else error
+        return Outcome(CheckResult("failed", took_s, error_in_words(why)))
     value = future.result()
     if value is False:
         return Outcome(CheckResult("failed", took_s, "it returned False"))

@@ -1,5 +1,9 @@
 """What a worker has counted since its last exchange, by task: minutes, totals and histograms.
 
+How attempts ended goes with the exchange that settles them, in its transaction, and in a batch with a number: so each
+is counted once, whatever is lost on the way, and whenever the worker is killed. What the store refused to settle is
+taken back with the next one. The rest follows once for each heartbeat.
+
 The names are a closed set: `completed`, `retried`, `failed`, `parked`, `lost`, `dead` and `failed:<failure type>` for
 how attempts ended; `received` for jobs whose first attempt was made, and `healed` for those that completed after a
 retry; `run_us` and `wait_us` for sums in microseconds; `run_le:<i>` and `wait_le:<i>` for the attempts whose run, or
@@ -11,6 +15,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final
+
+from msgspec import Struct
 
 from holdfast.ports import Count, Delivery
 
@@ -24,8 +30,29 @@ FLEET: Final = ""
 _BUCKETS: Final = len(BOUNDS_S) + 1
 _MINUTE_S: Final = 60.0
 _TOTAL: Final = 0
+_LAGGING: Final = frozenset({"received", "healed"})
+_COMPLETED: Final[tuple[str, ...]] = ("completed",)
+_FIRST: Final[tuple[str, ...]] = ("completed", "received")
+_HEALED: Final[tuple[str, ...]] = ("completed", "healed")
 
 _Key = tuple[int, str, str]
+_End = tuple[int, str, int, tuple[str, ...]]
+"""How an attempt was counted: its minute, its task, its number, and the names."""
+
+
+class Batch(Struct, frozen=True):
+    """What one exchange takes along; it goes again as it is until the exchange is answered."""
+
+    number: int
+    counts: Sequence[Count]
+    has_slow: bool
+    ends: dict[str, _End]
+    """How the attempts were counted that the exchange settles, by job."""
+
+    def attempt_of(self, job: str) -> int | None:
+        """The number of the attempt that was counted of this job; None where none was."""
+        end = self.ends.get(job)
+        return None if end is None else end[2]
 
 
 class _Tally:
@@ -36,18 +63,18 @@ class _Tally:
     def __init__(self) -> None:
         # Since the last exchange.
         self.completed = 0
-        self.run_s = 0.0
         self.names: dict[str, int] = {}
         # Since these were last put together.
         self.received = 0
         self.healed = 0
+        self.run_s = 0.0
         self.wait_s = 0.0
         self.run_le = [0] * _BUCKETS
         self.wait_le = [0] * _BUCKETS
 
 
 class Counts:
-    """Counts that travel with the next exchange; the totals and histograms with one now and then.
+    """Counts that travel with the next exchange; sums and histograms with one now and then.
 
     Used from one event loop; `taken` may be read from any thread.
     """
@@ -57,9 +84,13 @@ class Counts:
         self._minute = 0
         self._minute_ends_at = 0.0
         self._quick: dict[_Key, int] = {}
-        """For the next exchange: what has ended, by minute."""
+        """For the next exchange: what has ended, by minute and in all."""
         self._slow: dict[_Key, int] = {}
-        """For one of the next exchanges: totals, and the minutes' histograms."""
+        """For one of the next exchanges: sums, and the histograms."""
+        self._ends: dict[str, _End] = {}
+        self._number = 0
+        self.unanswered: Batch | None = None
+        """What was taken along by an exchange that is not answered yet."""
         self.taken: dict[str, int] = {}
         """Since the worker started, by name, as of the last exchange."""
 
@@ -79,12 +110,31 @@ class Counts:
             tally.wait_le[bisect_left(BOUNDS_S, wait_s)] += 1
         else:  # a clock that was set back
             tally.wait_le[0] += 1
+        names = _COMPLETED
+        if delivery.attempt == 1:
+            tally.received += 1
+            names = _FIRST
         if is_completed:
             tally.completed += 1
             if delivery.retries:
                 tally.healed += 1
-        if delivery.attempt == 1:
-            tally.received += 1
+                names = _HEALED
+            self._ends[delivery.id] = (self._minute, delivery.task, delivery.attempt, names)
+
+    def ended_as(self, now: float, delivery: Delivery, *names: str, has_run: bool) -> None:
+        """How an attempt ended that has not simply completed its job, or why none was made of it."""
+        for name in names:
+            self.add(now, delivery.task, name)
+        if has_run and delivery.attempt == 1:
+            names = (*names, "received")
+        self._ends[delivery.id] = (self._minute, delivery.task, delivery.attempt, names)
+
+    def completed_itself(self, now: float, delivery: Delivery, began_at: float) -> None:
+        """An attempt is over that its own transaction has completed, and counted: see `completion`."""
+        self.ended(now, delivery, began_at, is_completed=False)
+        if delivery.retries:
+            self._tallies[delivery.task].healed += 1
+        self.taken["completed"] = self.taken.get("completed", 0) + 1
 
     def add(self, now: float, task: str, name: str, n: int = 1) -> None:
         """So many more of one name."""
@@ -99,6 +149,22 @@ class Counts:
             self._turn(now)
         (self._tallies.get(task) or self._new(task)).received += 1
 
+    def correct(self, job: str, *names: str) -> None:
+        """What was said of this job has not taken effect: take back how it was counted, and count these instead."""
+        end = None if self.unanswered is None else self.unanswered.ends.pop(job, None)
+        end = end or self._ends.pop(job, None)
+        if end is None:
+            return
+        self._gather_quick()
+        minute, task, _, wrong = end
+        for name in wrong:
+            if name in _LAGGING:
+                _add(self._slow, (_TOTAL, task, name), -1)
+            else:
+                self._count_quick(minute, task, name, -1)
+        for name in names:
+            self._count_quick(minute, task, name, 1)
+
     @property
     def totals(self) -> dict[str, int]:
         """Since the worker started, by name."""
@@ -112,26 +178,39 @@ class Counts:
     # ---- taking
 
     @property
+    def has_ends(self) -> bool:
+        """Whether there is something to be said of attempts whose settlements were sent already."""
+        return bool(self._quick) or (self.unanswered is not None and bool(self.unanswered.ends))
+
+    @property
     def has_slow(self) -> bool:
-        """Whether there are totals to be sent."""
+        """Whether there are sums to be sent."""
         return bool(self._slow) or any(any(tally.run_le) or tally.received for tally in self._tallies.values())
 
-    def take(self, *, with_slow: bool) -> list[Count]:
-        """What has ended since the last exchange, once; and all that is gathered besides, where that is asked for."""
+    def take(self, *, with_slow: bool) -> Batch:
+        """What has ended since the last exchange, and all that is gathered besides, where that is asked for.
+
+        The same again, for as long as it is not answered.
+        """
+        if self.unanswered is not None:
+            return self.unanswered
         self._gather_quick()
-        counts = [Count(*key, n) for key, n in self._quick.items()]
+        counts = [Count(*key, n) for key, n in self._quick.items() if n]
         self._quick.clear()
         if with_slow:
             self._gather_slow()
-            counts += [Count(*key, n) for key, n in self._slow.items()]
+            counts += [Count(*key, n) for key, n in self._slow.items() if n]
             self._slow.clear()
-        return counts
+        self._number += 1
+        batch = Batch(self._number, counts, with_slow, self._ends)
+        self._ends = {}
+        if counts or batch.ends:
+            self.unanswered = batch
+        return batch
 
-    def put_back(self, counts: Iterable[Count]) -> None:
-        """What an exchange that failed did not take along."""
-        for count in counts:
-            is_slow = count.minute == _TOTAL or count.name.startswith((RUN_LE, WAIT_LE))
-            _add(self._slow if is_slow else self._quick, (count.minute, count.task, count.name), count.n)
+    def answered(self) -> None:
+        """What was taken along is counted."""
+        self.unanswered = None
 
     def _new(self, task: str) -> _Tally:
         self._tallies[task] = tally = _Tally()
@@ -145,30 +224,31 @@ class Counts:
         self._minute_ends_at = (self._minute + 1) * _MINUTE_S
 
     def _gather_quick(self) -> None:
-        minute, quick, slow, taken = self._minute, self._quick, self._slow, self.taken
         for task, tally in self._tallies.items():
-            names = tally.names
             if tally.completed:
-                names["completed"] = tally.completed
+                self._count_quick(self._minute, task, "completed", tally.completed)
                 tally.completed = 0
-            if not names and not tally.run_s:
-                continue
-            for name, n in names.items():
-                taken[name] = taken.get(name, 0) + n
-            if run_us := round(tally.run_s * 1e6):
-                names["run_us"] = run_us
-            for name, n in names.items():
-                _add(quick, (minute, task, name), n)
-                _add(slow, (_TOTAL, task, name), n)
-            tally.run_s = 0.0
-            tally.names = {}
+            if tally.names:
+                for name, n in tally.names.items():
+                    self._count_quick(self._minute, task, name, n)
+                tally.names = {}
+
+    def _count_quick(self, minute: int, task: str, name: str, n: int) -> None:
+        _add(self._quick, (minute, task, name), n)
+        _add(self._quick, (_TOTAL, task, name), n)
+        self.taken[name] = self.taken.get(name, 0) + n
 
     def _gather_slow(self) -> None:
         minute, slow = self._minute, self._slow
         for task, tally in self._tallies.items():
             if not (tally.received or any(tally.run_le)):
                 continue
-            sums = (("received", tally.received), ("healed", tally.healed), ("wait_us", round(tally.wait_s * 1e6)))
+            sums = (
+                ("received", tally.received),
+                ("healed", tally.healed),
+                ("run_us", round(tally.run_s * 1e6)),
+                ("wait_us", round(tally.wait_s * 1e6)),
+            )
             for name, n in sums:
                 if n:
                     _add(slow, (_TOTAL, task, name), n)
@@ -178,6 +258,11 @@ class Counts:
                         _add(slow, (_TOTAL, task, f"{prefix}{place}"), n)
                         _add(slow, (minute, FLEET, f"{prefix}{place}"), n)
         self._tallies.clear()
+
+
+def completion(now: float, task: str) -> tuple[Count, Count]:
+    """The counts of an attempt that completes its job in a transaction of its own, which they go with."""
+    return Count(int(now // _MINUTE_S), task, "completed", 1), Count(_TOTAL, task, "completed", 1)
 
 
 def _add(sums: dict[_Key, int], key: _Key, n: int) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.errors import Permanent
-from holdfast.ports import Note, Settlement, Store, Transaction
+from holdfast.ports import Count, Note, Settlement, Store, Transaction
 from holdfast.runtime.run import Run
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class LoopDesk:
         note: Callable[[Note], Coroutine[Any, Any, bool]],
         loop: asyncio.AbstractEventLoop,
         limit_s: float,
-        completed: Callable[[Run], Settlement],
+        completed: Callable[[Run], tuple[Settlement, Sequence[Count]]],
     ) -> None:
         self._run = run
         self._store = store
@@ -53,9 +53,10 @@ class LoopDesk:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Leaving the block completes the job."""
+        """Leaving the block completes the job, and counts that it did."""
         check_transactions(self._store)
-        with self._store.transaction(self._completed(self._run), self._limit_s) as tx:
+        settlement, counts = self._completed(self._run)
+        with self._store.transaction(settlement, self._limit_s, counts) as tx:
             yield tx
         self._run.is_settled = True
 

@@ -2,7 +2,8 @@
 
 An export has everything: the arguments as JSON, every attempt with its traceback, the reason. An import takes each
 line as work to be done again: a **queued** job with the same id, arguments, queue, priority and owners, so that
-importing twice makes one job. Its history stays in the file: a store takes in new jobs, not the past of others.
+importing twice makes one job. Its history stays in the file: a store takes in new jobs, not the past of others. A line
+whose arguments were written without their secrets, as over HTTP, is refused.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class _Line(Struct, kw_only=True):
     project: str = ""
     idempotency_key: str | None = None
     trace: str | None = None
+    redacted: list[str] = []
+    """JSON pointers to what was left out, as secrets are over HTTP."""
 
 
 def export_lines(records: Iterable[JobRecord]) -> Iterator[str]:
@@ -121,6 +124,11 @@ def _job_of(number: int, text: str | bytes) -> NewJob:
     if line.holdfast != FORMAT or not is_id:
         what = f"id {line.id!r}" if not is_id else f"format {line.holdfast}"
         raise ConfigError(f"line {number}: has the {what}, which cannot be read; the format here is {FORMAT}")
+    if missing := [pointer for pointer in line.redacted if pointer.split("/", 2)[1:2] == ["payload"]]:
+        raise ConfigError(
+            f"line {number}: {missing[0]} was left out as a secret, so there is nothing to run it with; "
+            "`holdfast dlq export` leaves nothing out"
+        )
     return NewJob(
         id=line.id,
         task=line.task,

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from holdfast.errors import StoreError
 from holdfast.policy.health import Signs, Status, score_of, status_of
-from holdfast.ports import Capabilities, Clock, Exchange, Exchanged, Stats, Store
+from holdfast.ports import Capabilities, Clock, Count, Exchange, Exchanged, Stats, Store
 from holdfast.runtime.checks import CheckResult, CheckRunner, HealthCheck
 from holdfast.runtime.machine import check_disk, check_memory
 from holdfast.runtime.shared.by_hand import BreakerView, breaker_views
@@ -26,6 +26,11 @@ BUILT_IN: Final = (STORE, DISK, MEMORY)
 """The names of the checks that every app has."""
 LATELY_MIN: Final = 5
 """The minutes over which the success rate is taken."""
+
+WRITTEN: Final = "health_writes"
+"""What is counted by the check of the store, so that it writes something; it travels to nobody."""
+WRITE_S: Final = 10.0
+"""How often a process writes it at most."""
 
 _TIMEOUT_S: Final = 5.0
 _OPEN: Final = frozenset({BreakerMode.OPEN, BreakerMode.FORCED_OPEN})
@@ -116,7 +121,9 @@ class Examiner:
     """Examines one app, again and again."""
 
     def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._runner = CheckRunner(clock)
+        self._written_s: float | None = None
         self._capabilities: Capabilities | None = None
         self.checks: dict[str, HealthCheck] = {}
         """Those that users have added, by name."""
@@ -126,7 +133,7 @@ class Examiner:
 
         folder: where the store's file is, if it has one. breakers: the keys that the app's tasks use.
         """
-        outcomes = await self._runner.run([*_built_in(store, folder), *self.checks.values()])
+        outcomes = await self._runner.run([*self._built_in(store, folder), *self.checks.values()])
         found: Look | None = outcomes[STORE].value
         if found is not None:
             self._remember(store)
@@ -149,25 +156,33 @@ class Examiner:
             checks=results,
         )
 
+    def _built_in(self, store: Store, folder: Path | None) -> list[HealthCheck]:
+        async def look() -> Look:
+            found = await look_into(store)
+            await self._write(store, found.stats.now)
+            return found
+
+        checks = [
+            HealthCheck(name=STORE, look=look, timeout_s=_TIMEOUT_S, is_critical=True),
+            HealthCheck(name=MEMORY, look=check_memory, timeout_s=_TIMEOUT_S),
+        ]
+        if folder is not None:
+            checks.append(HealthCheck(name=DISK, look=partial(check_disk, folder), timeout_s=_TIMEOUT_S))
+        return checks
+
+    async def _write(self, store: Store, now: float) -> None:
+        """Count this look, now and then: a store that is full, or a copy of another, still answers what is read."""
+        now_s = self._clock.monotonic()
+        if self._written_s is None or now_s - self._written_s >= WRITE_S:
+            await store.exchange(Exchange(counts=[Count(int(now // 60), "", WRITTEN, 1)]))
+            self._written_s = now_s
+
     def _remember(self, store: Store) -> None:
         """What a store survives is told also while it is away."""
         try:
             self._capabilities = store.capabilities
         except StoreError:
             return  # it went away since it was looked into: what was known before still holds
-
-
-def _built_in(store: Store, folder: Path | None) -> list[HealthCheck]:
-    async def look() -> Look:
-        return await look_into(store)
-
-    checks = [
-        HealthCheck(name=STORE, look=look, timeout_s=_TIMEOUT_S, is_critical=True),
-        HealthCheck(name=MEMORY, look=check_memory, timeout_s=_TIMEOUT_S),
-    ]
-    if folder is not None:
-        checks.append(HealthCheck(name=DISK, look=partial(check_disk, folder), timeout_s=_TIMEOUT_S))
-    return checks
 
 
 def _signs(found: Look | None, breakers: Collection[str], failed_checks: int, *, is_critical: bool) -> Signs:

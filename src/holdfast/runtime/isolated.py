@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.clock import SystemClock, chance
 from holdfast.errors import ConfigError, UnknownTask
 from holdfast.policy.judge import Bury, judge
-from holdfast.ports import Delivery, Note, Settlement, Store, Transaction
+from holdfast.ports import Clock, Delivery, Note, Settlement, Store, Transaction
 from holdfast.runtime import wire
 from holdfast.runtime.context import JobContext
+from holdfast.runtime.counts import completion
 from holdfast.runtime.current import RUNNING
 from holdfast.runtime.desk import check_transactions
 from holdfast.runtime.logs import LOG_FORMAT, set_up_logs
@@ -117,7 +118,7 @@ class Child:
         self, runner: asyncio.Runner, specs: Mapping[str, TaskSpec], store: Store, start: wire.Start
     ) -> wire.Ended:
         delivery = start.delivery
-        desk = _ChildDesk(self, store, delivery, start.limit_s)
+        desk = _ChildDesk(self, store, delivery, start.limit_s, self._clock)
         if delivery.task not in specs and start.module:
             importlib.import_module(start.module)
         spec = specs.get(delivery.task)
@@ -142,9 +143,9 @@ class Child:
                 os._exit(1)
             return _failed(spec, delivery, error, self._clock.monotonic() - began_s, is_settled=desk.is_settled)
         if isinstance(value, Snooze):
-            return wire.Ended(snooze_s=value.seconds)
+            return wire.Ended(snooze_s=value.seconds, is_settled=desk.is_settled)
         if isinstance(value, Discard):
-            return wire.Ended(discard=storable(str(value.reason)))
+            return wire.Ended(discard=storable(str(value.reason)), is_settled=desk.is_settled)
         result, reason = encoded(value)
         return wire.Ended(result=result, reason=reason, is_settled=desk.is_settled)
 
@@ -152,7 +153,7 @@ class Child:
 class _ChildDesk:
     """What a context in this process asks of the worker."""
 
-    def __init__(self, child: Child, store: Store, delivery: Delivery, limit_s: float) -> None:
+    def __init__(self, child: Child, store: Store, delivery: Delivery, limit_s: float, clock: Clock) -> None:
         self.note = child.note
         self.anote = child.anote
         self.is_settled = False
@@ -160,6 +161,8 @@ class _ChildDesk:
         self._store = store
         self._delivery = delivery
         self._limit_s = limit_s
+        self._clock = clock
+        self._began_s = clock.monotonic()
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -174,7 +177,9 @@ class _ChildDesk:
             result=b"null",
             elapsed_s=self._delivery.elapsed_s,
         )
-        block: AbstractContextManager[Transaction] = self._store.transaction(settlement, self._limit_s)
+        run_s = self._clock.monotonic() - self._began_s
+        counts = completion(self._delivery.claimed_at + run_s, self._delivery.task)  # the store's clock, or just before
+        block: AbstractContextManager[Transaction] = self._store.transaction(settlement, self._limit_s, counts)
         with block as tx:
             yield tx
         self.is_settled = True

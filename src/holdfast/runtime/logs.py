@@ -13,7 +13,7 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from holdfast.errors import ConfigError
-from holdfast.policy.redact import HIDDEN, is_secret, redacted_text
+from holdfast.redact import HIDDEN, hidden_items, hidden_keys, hides, redacted_text
 from holdfast.runtime.current import RUNNING
 from holdfast.runtime.tracing import current_trace_id, trace_id_of
 
@@ -86,7 +86,7 @@ class JsonFormatter(logging.Formatter):
                 if context.get(name) == value or value in (None, ""):
                     continue
                 name = f"extra.{name}"  # noqa: PLW2901 - ours keeps its name
-            line[name] = HIDDEN if is_secret(name) and value not in (None, "") else _as_json(value)
+            line[name] = HIDDEN if hides(name, value) else _as_json(value)
         if exception := _exception_of(self, record):
             line["exception"] = redacted_text(exception)
         return _CONTROL.sub(_as_escape, msgspec.json.encode(_encodable(line)).decode())
@@ -129,13 +129,16 @@ def _as_json(value: Any, depth: int = 0) -> Any:
         return redacted_text(value)
     if depth < _DEEPEST:
         if isinstance(value, Mapping):
-            some = list(value.items())[:_MOST]
+            some = dict(list(value.items())[:_MOST])
+            keys = hidden_keys(some)
             return {
-                str(name): HIDDEN if is_secret(str(name)) and one not in (None, "") else _as_json(one, depth + 1)
-                for name, one in some
+                redacted_text(str(name)): HIDDEN if name in keys else _as_json(one, depth + 1)
+                for name, one in some.items()
             }
         if isinstance(value, list | tuple | set | frozenset):
-            return [_as_json(one, depth + 1) for one in list(value)[:_MOST]]
+            items = list(value)[:_MOST]
+            places = hidden_items(items)
+            return [HIDDEN if i in places else _as_json(one, depth + 1) for i, one in enumerate(items)]
     try:
         return redacted_text(str(value))
     except Exception as error:  # a value's own code

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import AF_INET, AF_INET6, SO_REUSEADDR, SOL_SOCKET
+from socket import AF_INET, AF_INET6, SHUT_RDWR, SO_REUSEADDR, SOL_SOCKET, socket
 from typing import Any, Final, Protocol
 
+from holdfast.clock import SystemClock
+from holdfast.ports import Clock
 from holdfast.runtime.exposition import CONTENT_TYPE, Metric, text_of
 
 _PLAIN: Final = "text/plain; charset=utf-8"
-_REQUEST_LIMIT_S: Final = 5.0
+_REQUEST_S: Final = 5.0
 _MOST_AT_ONCE: Final = 16
 
 
@@ -30,12 +32,13 @@ class Probed(Protocol):
 
 
 @contextmanager
-def served(probed: Probed, host: str, port: int) -> Iterator[int]:
+def served(probed: Probed, host: str, port: int, *, clock: Clock | None = None) -> Iterator[int]:
     """Answer at /metrics, /health/live and /health/ready while the block runs; yields the port.
 
-    OSError where it cannot be listened on.
+    A client has 5 s for its request and its answer, and of more than 16 the one that came first is dropped: whoever is
+    slow, or means no good, does not keep a probe from its answer. OSError where it cannot be listened on.
     """
-    server = _Server(probed, host, port)
+    server = _Server(probed, host, port, clock or SystemClock())
     thread = threading.Thread(
         target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="holdfast-port", daemon=True
     )
@@ -52,10 +55,13 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, probed: Probed, host: str, port: int) -> None:
+    def __init__(self, probed: Probed, host: str, port: int, clock: Clock) -> None:
         self.probed = probed
         self.address_family = AF_INET6 if ":" in host else AF_INET
-        self._places = threading.BoundedSemaphore(_MOST_AT_ONCE)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._open: dict[socket, float] = {}
+        """The connections that are being answered, oldest first, and when each came."""
         super().__init__((host, port), _Answering)
 
     def server_bind(self) -> None:
@@ -67,24 +73,34 @@ class _Server(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """On a thread of its own, of which there are only so many: slow clients must not pile up."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        with self._lock:
+            self._open[request] = self._clock.monotonic()
+            self._drop(list(self._open)[:-_MOST_AT_ONCE])
+        super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """The same, until the place is free again."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._places.release()
+    def shutdown_request(self, request: Any) -> None:
+        """It is over."""
+        with self._lock:
+            self._open.pop(request, None)
+            super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Every tenth of a second: end what takes too long."""
+        late_s = self._clock.monotonic() - _REQUEST_S
+        with self._lock:
+            self._drop([one for one, came_s in self._open.items() if came_s <= late_s])
+
+    def _drop(self, connections: list[socket]) -> None:
+        for one in connections:
+            del self._open[one]
+            with suppress(OSError):  # it has ended by itself
+                one.shutdown(SHUT_RDWR)  # which ends the thread that reads or writes there
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away, or sent nonsense, is nobody's trouble."""
 
 
 class _Answering(BaseHTTPRequestHandler):
-    timeout = _REQUEST_LIMIT_S
     server: _Server
     server_version = "holdfast"
     sys_version = ""

@@ -43,8 +43,8 @@ class Companion(Protocol):
         """End soon."""
 
 
-def main(beside: Callable[[Any], Companion | None] | None = None) -> None:
-    """Load the app, work until told to stop, and exit with how it ended. beside: makes a companion for the app."""
+def main(beside: Callable[[Any, Worker], Companion | None] | None = None) -> None:
+    """Load the app, work until told to stop, and exit with how it ended. beside: makes a companion for both."""
     target, settings = sys.argv[1], msgspec.json.decode(sys.argv[2], type=WorkerSettings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _leave(Exit.DRAINED))  # nothing has begun yet
@@ -55,7 +55,7 @@ def main(beside: Callable[[Any], Companion | None] | None = None) -> None:
         os.environ.setdefault(LOG_FORMAT, FORMATS[0])  # so that isolated processes log as this one does
         app: Any = load(target)
         worker: Worker = app.worker(settings, is_replaceable=True, target=target)
-        companion = None if beside is None else beside(app)
+        companion = None if beside is None else beside(app, worker)
         with suppress(StoreAway):  # the worker waits for it, and says so
             app.store.capabilities  # noqa: B018 - asking opens it
     except Exception as error:  # loading runs the user's own code

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Final, Literal, overload
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, Literal, NamedTuple, overload
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.clock import new_id
-from holdfast.errors import ConfigError, NotFound
+from holdfast.errors import ConfigError, IllegalChange, NotFound
 from holdfast.policy import bounds
 from holdfast.policy.limiter import Rate
 from holdfast.ports import Exchange, Query, Store, Value, ValueChange
@@ -20,7 +24,10 @@ from holdfast.types import JobRecord, JobState
 
 _RUNNING: Final = ReplayState.RUNNING
 _OVER: Final = frozenset({ReplayState.STOPPED, ReplayState.DONE})
-_KEPT: Final = 50  # replays that have ended and are still shown
+_KEPT: Final = 50  # replays of a tenant that have ended and are still shown
+_KEPT_IN_ALL: Final = 500  # every worker has all of them
+_MOST_LIVE: Final = 20  # of a tenant; each costs every worker a look a second
+_LARGEST_EDIT: Final = 16_384  # bytes
 _SAMPLE: Final = 5
 _PAGE: Final = 500
 _LONGEST_ID: Final = 64
@@ -36,10 +43,16 @@ class Preview(Struct, frozen=True):
 
 
 class Replays:
-    """Starts, shows and steers the replays of a store."""
+    """Starts, shows and steers the replays of a store.
 
-    def __init__(self, store: Store) -> None:
+    tenant [None]: as one tenant's people have them: they see those of its letters only, and the ids that they give are
+    their own, so that nobody can tell, or take, an id of another tenant.
+    """
+
+    def __init__(self, store: Store, *, tenant: str | None = None) -> None:
         self._store = store
+        self._tenant = tenant
+        self._prefix = "" if tenant is None else _prefix_of(tenant)
 
     @overload
     async def start(
@@ -83,15 +96,21 @@ class Replays:
         rate [None]: letters a second, or a rate such as "100/minute"; None is as fast as it goes.
         replay_id [a new one]: starting twice with one id makes one replay, so a lost answer may be asked for again.
         dry_run [False]: only count, and show a sample; nothing is stored.
+
+        IllegalChange where a tenant has 20 already that have not ended; replays of all tenants count as one tenant's.
         """
+        if self._tenant is not None:
+            query = replace(query, tenant=self._tenant)
         patch = _patch_of(edit)
         if bounds.whole("canary", canary, low=0) > _MOST_CANARIES:
             raise ConfigError(f"canary={canary!r}: must be at most {_MOST_CANARIES}")
         per_second = _per_second(rate)
-        number = _checked_id(new_id() if replay_id is None else replay_id)
-        values, now = await _read_all(self._store)
-        if not dry_run and (known := values.get(key_of(number))):
-            return decode(known)
+        number = self._prefix + _checked_id(new_id() if replay_id is None else replay_id)
+        known, now = await _read_all(self._store)
+        if not dry_run:
+            if number in known:
+                return self._shown(known[number])
+            _refuse_too_many(known.values(), query.tenant, _MOST_LIVE - 1)
         # A letter that ended in this very instant counts too.
         latest = math.nextafter(now, math.inf)
         until = latest if query.until is None else min(query.until, latest)
@@ -111,8 +130,21 @@ class Replays:
             paced_at=now - 1.0 / per_second if per_second else now,
         )
         created = ValueChange(key_of(number), 0, msgspec.json.encode(replay))
-        answer = await self._store.exchange(Exchange(changes=(created, *_forgotten(values)), seen=0))
-        return decode(next(value for value in answer.values if value.key == created.key))
+        answer = await self._store.exchange(
+            Exchange(changes=(created, *_forgotten(known.values(), query.tenant)), seen=0)
+        )
+        found = _decoded(answer.values)
+        if answer.changed[0]:
+            try:
+                # Those who began at the same moment are all here, as the store does one exchange after the other.
+                _refuse_too_many(found.values(), query.tenant, _MOST_LIVE)
+            except IllegalChange:
+                removed = ValueChange(created.key, found[number].version, None)
+                await self._store.exchange(Exchange(changes=(removed,), seen=removed.expected))
+                raise
+        if number not in found:
+            raise IllegalChange(f"replay_id={replay_id!r}: a newer Holdfast has a replay of this id")
+        return self._shown(found[number])
 
     async def pause(self, replay_id: str, why: str = "") -> Replay:
         """Send nothing more until it is resumed; one that has ended stays as it is."""
@@ -130,23 +162,44 @@ class Replays:
 
     async def show(self, replay_id: str) -> Replay:
         """How far it is; NotFound when there is none."""
-        values, _ = await _read_all(self._store)
-        return decode(_found(values.get(key_of(replay_id)), replay_id))
+        found, _ = await self._find(replay_id)
+        return self._shown(found)
 
     async def list(self) -> list[Replay]:
-        """Every replay, newest first; of those that have ended, the latest 50."""
-        values, _ = await _read_all(self._store)
-        return sorted(map(decode, values.values()), key=lambda replay: (replay.created_at, replay.id), reverse=True)
+        """Every replay, newest first; of those that have ended, the latest 50 of each tenant."""
+        known, _ = await _read_all(self._store)
+        own = [self._shown(one) for one in known.values() if self._is_own(one.replay)]
+        return sorted(own, key=lambda replay: (replay.created_at, replay.id), reverse=True)
 
     async def _steer(self, replay_id: str, change: Callable[[Replay, float], Replay]) -> Replay:
-        values, now = await _read_all(self._store)
-        value = _found(values.get(key_of(replay_id)), replay_id)
-        while (replay := decode(value)).state not in _OVER:
-            is_written, newest = await write(self._store, value, change(replay, now))
-            value = _found(newest, replay_id)
+        found, now = await self._find(replay_id)
+        while found.replay.state not in _OVER:
+            value = Value(key_of(found.replay.id), found.version, b"")
+            is_written, newest = await write(self._store, value, change(found.replay, now))
+            if newest is None or newest.data is None:
+                raise _not_found(replay_id)
+            found = _Known(newest.version, decode(newest))
             if is_written:
                 break
-        return decode(value)
+        return self._shown(found)
+
+    async def _find(self, replay_id: str) -> tuple[_Known, float]:
+        """The replay that goes by this id here, and the store's clock. Of others' values none is decoded."""
+        answer = await self._store.exchange(Exchange(seen=0))
+        own, given = key_of(self._prefix + replay_id), key_of(replay_id)
+        named = _decoded([value for value in answer.values if value.key in (own, given)])
+        # One that somebody for all tenants has begun for this one has no prefix.
+        for number in (self._prefix + replay_id, replay_id):
+            if number in named and self._is_own(named[number].replay):
+                return named[number], answer.now
+        raise _not_found(replay_id)
+
+    def _is_own(self, replay: Replay) -> bool:
+        return self._tenant is None or replay.query.tenant == self._tenant
+
+    def _shown(self, known: _Known) -> Replay:
+        """With the id by which it goes here."""
+        return replace(known.replay, id=known.replay.id.removeprefix(self._prefix))
 
 
 async def _count(store: Store, query: Query) -> int:
@@ -176,42 +229,76 @@ async def _pages(store: Store, query: Query) -> AsyncIterator[Sequence[JobRecord
         query = replace(query, cursor=page.cursor)
 
 
-async def _read_all(store: Store) -> tuple[dict[str, Value], float]:
-    """The value of every replay that can be read, by key, and the store's clock."""
+class _Known(NamedTuple):
+    """A replay, and the version of its value."""
+
+    version: int
+    replay: Replay
+
+
+async def _read_all(store: Store) -> tuple[dict[str, _Known], float]:
+    """Every replay that can be read, by its id, and the store's clock."""
     answer = await store.exchange(Exchange(seen=0))
-    replays = {one.key: one for one in answer.values if one.key.startswith(PREFIX) and _is_readable(one)}
-    return replays, answer.now
+    return _decoded(answer.values), answer.now
 
 
-def _is_readable(value: Value) -> bool:
-    """Whether there is a replay in it that this version knows: a newer Holdfast may have made it."""
-    try:
-        decode(value)
-    except msgspec.MsgspecError:
-        return False
-    return True
+def _decoded(values: Iterable[Value]) -> dict[str, _Known]:
+    """The replays among these values, by id, without those that this version does not know: a newer Holdfast's."""
+    found = {}
+    for value in values:
+        if value.key.startswith(PREFIX) and value.data is not None:
+            with suppress(msgspec.MsgspecError):
+                found[value.key.removeprefix(PREFIX)] = _Known(value.version, decode(value))
+    return found
 
 
-def _found(value: Value | None, replay_id: str) -> Value:
-    if value is None or value.data is None:
-        raise NotFound(f"no replay has the id {replay_id!r}")
-    return value
+def _not_found(replay_id: str) -> NotFound:
+    return NotFound(f"no replay has the id {replay_id!r}")
 
 
-def _forgotten(values: Mapping[str, Value]) -> list[ValueChange]:
-    """The removal of those that ended long ago."""
-    over = [(replay.created_at, value) for value in values.values() if (replay := decode(value)).state in _OVER]
-    over.sort(key=lambda one: one[0], reverse=True)
-    return [ValueChange(value.key, value.version, None) for _, value in over[_KEPT - 1 :]]
+def _refuse_too_many(known: Iterable[_Known], tenant: str | None, most: int) -> None:
+    live = sum(one.replay.state not in _OVER and _is_of(one.replay, tenant) for one in known)
+    if live > most:
+        raise IllegalChange(f"{_MOST_LIVE} replays are running or paused; stop one, or wait until one is done")
+
+
+def _is_of(replay: Replay, tenant: str | None) -> bool:
+    """Whether it counts as one of this tenant; those of all tenants count together."""
+    return (replay.query.tenant or "") == (tenant or "")
+
+
+def _forgotten(known: Iterable[_Known], tenant: str | None) -> list[ValueChange]:
+    """The removal of those that ended long ago, of each tenant by itself; one of this tenant's is about to be added.
+
+    With very many tenants whoever has the most loses the oldest first.
+    """
+    over = sorted((one for one in known if one.replay.state in _OVER), key=lambda one: -one.replay.created_at)
+    ranks: Counter[str] = Counter({tenant or "": 1})
+    ranked = []
+    for one in over:
+        ranks[one.replay.query.tenant or ""] += 1
+        ranked.append((ranks[one.replay.query.tenant or ""], one))
+    ranked.sort(key=lambda pair: pair[0])
+    kept = bisect_right(ranked, _KEPT, hi=min(len(ranked), _KEPT_IN_ALL), key=lambda pair: pair[0])
+    return [ValueChange(key_of(one.replay.id), one.version, None) for _, one in ranked[kept:]]
+
+
+def _prefix_of(tenant: str) -> str:
+    """What the ids of a tenant's replays begin with in the store; of one length, whatever is in the name."""
+    return hashlib.sha256(tenant.encode()).hexdigest()[:16] + "~"
 
 
 def _patch_of(edit: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if edit is None:
         return None
     try:
-        return msgspec.convert(msgspec.json.decode(msgspec.json.encode(edit)), type=dict[str, Any])
+        text = msgspec.json.encode(edit)
+        patch = msgspec.convert(msgspec.json.decode(text), type=dict[str, Any])
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ConfigError(f"edit={edit!r}: must be a JSON object: {error}") from error
+    if len(text) > _LARGEST_EDIT:  # it is in the replay's value, which every worker has
+        raise ConfigError(f"edit: is {len(text)} bytes of JSON; must be at most {_LARGEST_EDIT}")
+    return patch
 
 
 def _per_second(rate: float | str | Rate | None) -> float | None:

@@ -30,10 +30,10 @@ from holdfast.policy.judge import (
     judge,
     judge_value,
 )
-from holdfast.ports import Clock, Delivery, Exchange, Exchanged, Note, Settlement, Store
+from holdfast.ports import Clock, Count, Delivery, Exchange, Exchanged, Note, Settlement, Store
 from holdfast.runtime import wire
 from holdfast.runtime.context import JobContext
-from holdfast.runtime.counts import Counts
+from holdfast.runtime.counts import Counts, completion
 from holdfast.runtime.current import RUNNING
 from holdfast.runtime.deadlines import Deadlines
 from holdfast.runtime.desk import LoopDesk
@@ -52,6 +52,8 @@ _logger = logging.getLogger("holdfast.worker")
 _COMPLETED: Final = Change.COMPLETE
 _FREE: Final = Go()
 """What a task without any guard runs under."""
+_ENDS: Final[Mapping[type[Verdict], str]] = {RetryAt: "retried", Park: "parked"}
+"""How an attempt that failed is counted, by the verdict on it; with any other one it has failed for good."""
 _START_WITHIN_S = 1.0
 _UNKNOWN = "unknown task"
 _UNKNOWN_STEP = "holdfast:unknown-task"
@@ -247,7 +249,7 @@ class Runner:
             self._settle(delivery, spec, Bury(GiveUp.BREAKER_OPEN.value), None, failure=error)
         else:
             self._settle(delivery, spec, Park(hold.delay_s, hold.why), None)
-            self.counts.add(self.now(), spec.name, "parked")
+            self.counts.ended_as(self.now(), delivery, "parked", has_run=False)
 
     def _hold_back(self, run: Run) -> None:
         """Its breaker has opened since it was claimed."""
@@ -366,10 +368,13 @@ class Runner:
         """Remember it, after an outage if need be: a finished step that is not remembered would be run again."""
         return await insist(lambda: self._store.note(note), self._lease_s, self._clock, self._rng)
 
-    def _completed(self, run: Run) -> Settlement:
-        return settlement_of(
-            run.delivery, run.spec, COMPLETE, worker=self._worker, began_at=run.began_at, ended_at=self.now()
+    def _completed(self, run: Run) -> tuple[Settlement, Sequence[Count]]:
+        """For a run that completes itself, and with it what is counted."""
+        now = self.now()
+        settlement = settlement_of(
+            run.delivery, run.spec, COMPLETE, worker=self._worker, began_at=run.began_at, ended_at=now
         )
+        return settlement, completion(now, run.delivery.task)
 
     # ---- sync jobs, on threads
 
@@ -509,6 +514,9 @@ class Runner:
     # ---- from runs to settlements
 
     def _finish(self, run: Run, value: Any, error: BaseException | None) -> None:
+        if run.is_settled and (run.stop or isinstance(error, LeaseLost) or isinstance(value, Snooze | Discard)):
+            self._finish_completed(run, b"null", "")  # by itself, before that
+            return
         if run.stop == "cancelled":  # it is not ours any more
             self._forget(run)
             self._report(run, IGNORED)
@@ -520,16 +528,18 @@ class Runner:
                 self._finish_completed(run, result, reason)
                 return
             self._forget(run)
-            if not run.is_settled:
-                self._report(run, SUCCESS)
-                self._settle(run.delivery, run.spec, judge_value(value), run.began_at)
+            self._report(run, SUCCESS)
+            self._settle(run.delivery, run.spec, judge_value(value), run.began_at)
+            if isinstance(value, Discard):  # its job has ended, and not by a failure
+                now = self.now()
+                self.counts.ended(now, run.delivery, run.began_at, is_completed=False)
+                self.counts.ended_as(now, run.delivery, "completed", has_run=True)
             return
         is_cancelled = run.task is not None or not run.is_begun
         if run.stop == "shutdown" and is_cancelled:  # whatever it made of that
             self._forget(run)
             self._report(run, IGNORED)
-            if not run.is_settled:
-                self._settle(run.delivery, run.spec, Release(is_suspect=run.delivery.is_suspect), None)
+            self._settle(run.delivery, run.spec, Release(is_suspect=run.delivery.is_suspect), None)
             return
         if isinstance(error, LeaseLost):
             self._forget(run)
@@ -556,10 +566,12 @@ class Runner:
             self._report(run, SUCCESS)
         delivery = run.delivery
         now = self.now()
-        self.counts.ended(now, delivery, run.began_at, is_completed=True)
         if reason:
             _logger.warning("%s job %s: %s", delivery.task, delivery.id, reason, extra=self._about(delivery))
-        if not run.is_settled:
+        if run.is_settled:
+            self.counts.completed_itself(now, delivery, run.began_at)
+        else:
+            self.counts.ended(now, delivery, run.began_at, is_completed=True)
             spec = run.spec
             self.settlements.append(
                 Settlement(
@@ -589,6 +601,7 @@ class Runner:
                 in_a_line(failure.message),
                 extra=self._about(delivery),
             )
+            self.counts.completed_itself(self.now(), delivery, run.began_at)
             self._report(run, IGNORED)
             self._on_settled()
             return
@@ -629,11 +642,10 @@ class Runner:
         self.settlements.append(settlement)
         if failure is not None:
             self._log_failure(delivery, verdict, failure)
-            ends = {RetryAt: "retried", Park: "parked"}
-            self.counts.add(now, delivery.task, ends.get(type(verdict), "failed"))
-            self.counts.add(now, delivery.task, f"failed:{failure.type.value}")
+            names = [_ENDS.get(type(verdict), "failed"), f"failed:{failure.type.value}"]
             if settlement.change is Change.BURY:
-                self.counts.add(now, delivery.task, "dead")
+                names.append("dead")
+            self.counts.ended_as(now, delivery, *names, has_run=began_at is not None)
         self._on_settled()
 
     def _log_failure(self, delivery: Delivery, verdict: Verdict, failure: Failure) -> None:
@@ -711,7 +723,7 @@ class Runner:
             delivery, spec, Release(is_suspect=True), worker=self._worker, began_at=None, ended_at=now
         )
         self.settlements.append(replace(settlement, attempt=lost))
-        self.counts.add(now, delivery.task, "lost")
+        self.counts.ended_as(now, delivery, "lost", has_run=False)
         self._on_settled()
 
     # ---- stopping

@@ -7,6 +7,7 @@ for: a producer's cost without it is one look into a dictionary.
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from holdfast.fingerprint import in_a_line
-from holdfast.policy.redact import redacted_text
 from holdfast.ports import Delivery
+from holdfast.redact import redacted_text
 from holdfast.types import Failure, NewJob
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ API: Final = "opentelemetry.trace"
 """Where it is among the loaded modules, if the program traces."""
 _SCOPE: Final = "holdfast"
 _LONGEST_STATE: Final = 512
+_PARENT: Final = re.compile(
+    r"(?P<version>[0-9a-f]{2})-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})(?P<more>-.*)?"
+)
+_STATE: Final = re.compile(rf"[\x20-\x7e]{{1,{_LONGEST_STATE}}}")
 
 
 # ---------------------------------------------------------------- producers
@@ -102,6 +107,9 @@ class Tracer:
             span: Span = self._tracer.start_span(
                 delivery.task, context=_read(delivery.trace), kind=self._api.SpanKind.CONSUMER, attributes=attributes
             )
+            context = span.get_span_context()
+            if context.is_valid and trace_id_of(delivery.trace) != f"{context.trace_id:032x}":
+                delivery.trace = self.trace_of(span)  # so that whatever is logged about it names this trace
         except Exception as error:
             self._complain(error)
             return None
@@ -177,6 +185,18 @@ def take_up(trace: str | None) -> None:
 
 
 # ---------------------------------------------------------------- W3C trace contexts
+
+
+def trace_from(parents: Sequence[str], states: Sequence[str] = ()) -> str | None:
+    """What a job carries of the headers `traceparent` and `tracestate`; None where these are not as W3C has them."""
+    found = _PARENT.fullmatch(parents[0].strip()) if len(parents) == 1 else None
+    if found is None or found["version"] == "ff" or (found["version"] == "00" and found["more"]):
+        return None
+    if not found["trace"].strip("0") or not found["span"].strip("0"):
+        return None
+    parent = f"00-{found['trace']}-{found['span']}-{found['flags']}"
+    state = ",".join(filter(None, (one.strip() for one in states)))
+    return f"{parent} {state}" if _STATE.fullmatch(state) else parent
 
 
 def trace_id_of(trace: str | None) -> str:

@@ -21,6 +21,7 @@ from holdfast.errors import HoldfastError, StoreAway, StoreError, Unwritable
 from holdfast.fingerprint import in_a_line
 from holdfast.policy import bounds
 from holdfast.ports import Beat, Claim, Clock, Exchange, Exchanged, Settlement, Store, Value, WorkerRecord
+from holdfast.runtime.counts import Batch
 from holdfast.runtime.heart import TO_STOP, Heart
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.maintenance import Maintenance
@@ -33,7 +34,7 @@ from holdfast.runtime.shared.guards import SharedGuards
 from holdfast.runtime.spec import TaskSpec
 from holdfast.runtime.threads import OwnThreads
 from holdfast.runtime.tracing import find_tracer
-from holdfast.types import BreakerChanged, BreakerMode, Change, Rng
+from holdfast.types import BreakerChanged, BreakerMode, Change, JobRecord, Rng
 
 _logger = logging.getLogger("holdfast.worker")
 
@@ -160,6 +161,8 @@ class Worker:
         self._odd_failures = 0
         self._pumping: asyncio.Task[None] | None = None
         self._unanswered: Claim | None = None
+        self._resent = 0
+        """How many of the settlements went with the counts that are not answered yet: the same go with them again."""
         self._settled: dict[bytes, float] = {}
         """Tokens under which something was settled lately, and when."""
         self._was_away = False
@@ -193,7 +196,7 @@ class Worker:
         if self._is_stopping or self._is_leaving:
             return "it is draining"
         if self._started_at == 0.0:
-            return "it has not begun"
+            return "the store does not answer" if self._outage.is_on else "it has not begun"
         if self.runner.must_be_replaced:
             return "a job hangs: it drains and is replaced"
         asked_s = self._asking_since_s
@@ -345,7 +348,7 @@ class Worker:
         if is_last:
             self._heart.stop()
         if not self._is_lost:
-            if await self._flush(self._clock.monotonic()) and self.runner.counts.has_slow:
+            if await self._flush(self._clock.monotonic()):
                 await self._send_totals()
             if is_last:
                 await self._take_leave()
@@ -355,7 +358,8 @@ class Worker:
         """The last of what was counted; nobody waits for it while the store is away."""
         try:
             async with self._clock.timeout(_LAST_WORD_S):
-                await self._exchange(0)
+                while self.runner.counts.unanswered is not None or self.runner.counts.has_slow:
+                    await self._exchange(0)
         except (HoldfastError, TimeoutError) as error:
             _logger.warning("the counts of the last seconds are lost: %s", error or "no answer in time")
 
@@ -486,10 +490,10 @@ class Worker:
         self._was_away = False
 
     def _has_news(self) -> bool:
-        return bool(self.runner.settlements) or self.guards.is_urgent
+        return bool(self.runner.settlements) or self.guards.is_urgent or self.runner.counts.has_ends
 
     def _has_totals_due(self) -> bool:
-        """Totals go with one exchange for each heartbeat; a worker without a reason for an exchange makes one of it."""
+        """Sums go with one exchange for each heartbeat; a worker without a reason for an exchange makes one of it."""
         return self._clock.monotonic() >= self._totals_due_s and self.runner.counts.has_slow
 
     def _wanted(self) -> int:
@@ -503,9 +507,13 @@ class Worker:
 
     async def _exchange(self, wanted: int) -> Exchanged:
         runner, guards = self.runner, self.guards
-        settlements, runner.settlements = runner.settlements, []
+        settlements, later = runner.settlements, []
+        is_again = runner.counts.unanswered is not None
+        if is_again:
+            settlements, later = settlements[: self._resent], settlements[self._resent :]
+        runner.settlements = later
         is_with_totals = self._is_leaving or self._clock.monotonic() >= self._totals_due_s
-        counts = runner.counts.take(with_slow=is_with_totals)
+        batch = runner.counts.take(with_slow=is_with_totals)
         now = runner.now()
         changes = guards.changes(now)
         claim = self._unanswered  # its answer was lost: the same token brings what it brought
@@ -523,19 +531,28 @@ class Worker:
             self._asking_since_s = self._clock.monotonic()
         try:
             reply = await self._store.exchange(
-                Exchange(settlements=settlements, changes=changes, counts=counts, claim=claim, seen=guards.seen)
+                Exchange(
+                    settlements=settlements,
+                    changes=changes,
+                    counts=batch.counts,
+                    counted=(self.id, batch.number) if batch.counts else None,
+                    claim=claim,
+                    seen=guards.seen,
+                )
             )
+            refused = () if all(reply.settled) else await self._refused(settlements, reply.settled, batch, is_again)
         except BaseException:
             self._was_away = True
-            # Safe to send again: a settlement that did take effect says so a second time.
+            # Safe to send again: a settlement that did take effect says so a second time, and what has its number is
+            # counted once.
             runner.settlements = settlements + runner.settlements
-            runner.counts.put_back(counts)
+            self._resent = len(settlements)
             guards.lost(changes)
             self._unanswered = claim
             raise
         self._unanswered = None
         self._asking_since_s, self._answered_s = None, self._clock.monotonic()
-        if is_with_totals:
+        if batch.has_slow:
             self._totals_due_s = self._answered_s + self._settings.beat_s
         self._outage.works(_PART)
         self._odd_failures = 0
@@ -543,8 +560,31 @@ class Worker:
         guards.confirm(changes, reply.changed, reply.now)
         self._note_rate(len(settlements))
         self._remember(settlements)
-        self._warn_of_lost(settlements, reply.settled)
+        if refused:
+            self._take_back(refused)
+        runner.counts.answered()
         return reply
+
+    async def _refused(
+        self, settlements: Sequence[Settlement], settled: Sequence[bool], batch: Batch, is_again: bool
+    ) -> list[str]:
+        """The jobs whose settlements have not taken effect.
+
+        One that is sent again may be refused for having taken effect the first time, where its job has been settled
+        anew by another since; then the job's history knows.
+        """
+        refused = [one for one, is_done in zip(settlements, settled, strict=True) if not is_done]
+        if is_again:
+            records = await self._store.get([one.id for one in refused])
+            pairs = zip(refused, records, strict=True)
+            refused = [one for one, record in pairs if not self._has_had(record, one, batch.attempt_of(one.id))]
+        return [one.id for one in refused]
+
+    def _has_had(self, record: JobRecord | None, settlement: Settlement, number: int | None) -> bool:
+        """Whether the job's history has this attempt of ours, with this end."""
+        attempts = record.attempts if record is not None else ()
+        ours = (number, self.id, settlement.change)
+        return any((one.number, one.worker, one.outcome) == ours for one in attempts)
 
     def _remember(self, settlements: Sequence[Settlement]) -> None:
         now_s = self._clock.monotonic()
@@ -573,11 +613,15 @@ class Worker:
             weight = min(1.0, passed_s / 0.2)
             self._rate += weight * (settled / passed_s - self._rate)
 
-    def _warn_of_lost(self, settlements: Sequence[Settlement], settled: Sequence[bool]) -> None:
-        if not all(settled):
-            lost = [one.id for one, is_done in zip(settlements, settled, strict=True) if not is_done]
-            self.runner.counts.add(self.runner.now(), "", "lost", len(lost))
-            _logger.warning("%d settlements came too late, their leases were lost: %s", len(lost), ", ".join(lost[:5]))
+    def _take_back(self, refused: Sequence[str]) -> None:
+        """These settlements have not taken effect, so that is not how their attempts ended."""
+        counts = self.runner.counts
+        counts.add(self.runner.now(), "", "lost", len(refused))
+        for job in refused:
+            counts.correct(job)
+        _logger.warning(
+            "%d settlements came too late, their leases were lost: %s", len(refused), ", ".join(refused[:5])
+        )
 
     async def _flush(self, deadline_s: float) -> bool:
         """Send what there is to say, until then; what a lost answer brought is given back. Whether all was said."""
@@ -599,7 +643,7 @@ class Worker:
         """What it has finished; and unless the lease is over, what is shared, and what a lost answer has brought."""
         if self._is_lost:
             self._unanswered = None  # what it brought, if anything, is an orphan already
-            return bool(self.runner.settlements)
+            return bool(self.runner.settlements) or self.runner.counts.has_ends
         return self._has_news() or self._unanswered is not None
 
     async def _bear(self, error: Exception) -> float:
@@ -614,19 +658,30 @@ class Worker:
 
     async def _settle_one_by_one(self) -> None:
         """One settlement that cannot be written must not keep the others: it is buried instead."""
-        settlements, self.runner.settlements = self.runner.settlements, []
+        counts = self.runner.counts
+        n = self._resent if counts.unanswered is not None else len(self.runner.settlements)
+        settlements, later = self.runner.settlements[:n], self.runner.settlements[n:]
+        self.runner.settlements = later
+        self._resent = 0
         for place, one in enumerate(settlements):
             reason = "its settlement cannot be written"
             bury = Settlement(id=one.id, token=one.token, change=Change.BURY, reason=reason, keep_s=UNKNOWN_KEEP_S)
             for attempt in (one, bury):
                 try:
-                    await self._store.exchange(Exchange(settlements=[attempt], seen=self.guards.seen))
+                    reply = await self._store.exchange(Exchange(settlements=[attempt], seen=self.guards.seen))
+                    if not all(reply.settled):
+                        self._take_back([one.id])
+                    elif attempt is bury:
+                        counts.correct(one.id, "failed", "dead")
                     break
                 except Exception as error:
                     if isinstance(error, StoreError) and not isinstance(error, Unwritable):
                         self.runner.settlements = [*settlements[place:], *self.runner.settlements]
+                        self._resent = n - place
                         return
                     _logger.exception("job %s cannot be settled as %s", attempt.id, attempt.change.value)
+            else:
+                counts.correct(one.id)
 
     async def _pause(self) -> None:
         """Wait for a settlement, for news from the store, or until something is due."""

@@ -17,6 +17,7 @@ from holdfast.ports import (
     Capabilities,
     Changed,
     Clock,
+    Count,
     Delivery,
     Enqueued,
     Exchange,
@@ -165,8 +166,10 @@ class FaultyStore:
     async def note(self, note: Note) -> bool:
         return await self._pass("note", lambda: self.inner.note(note))
 
-    def transaction(self, settlement: Settlement, limit_s: float) -> AbstractContextManager[Transaction]:
-        return self._pass_now("transaction", lambda: self.inner.transaction(settlement, limit_s))
+    def transaction(
+        self, settlement: Settlement, limit_s: float, counts: Sequence[Count] = ()
+    ) -> AbstractContextManager[Transaction]:
+        return self._pass_now("transaction", lambda: self.inner.transaction(settlement, limit_s, counts))
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         return await self._pass("get", lambda: self.inner.get(ids))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import App, Permanent
-from holdfast.errors import ConfigError
-from holdfast.ports import WorkerRecord
+from holdfast.errors import ConfigError, StoreAway
+from holdfast.ports import Exchange, Exchanged, WorkerRecord
 from holdfast.runtime import machine
 from holdfast.runtime.machine import Memory
 from holdfast.stores.memory import MemoryStore
@@ -134,6 +134,40 @@ async def test_a_store_that_hangs_is_told_after_its_time(app: App, clock: Manual
     clock.advance(5)
     health = await asked
     assert (health.score, health.checks["store"].status) == (0.0, "timeout")
+
+
+class Full(FaultyStore):
+    """Answers what is read, and takes nothing."""
+
+    is_full = True
+    writes = 0
+
+    async def exchange(self, exchange: Exchange) -> Exchanged:
+        if exchange.counts:
+            self.writes += 1
+            if self.is_full:
+                raise StoreAway("its memory is full, nothing was written")
+        return await super().exchange(exchange)
+
+
+async def test_a_store_that_takes_no_writes_is_ill(app: App, clock: ManualClock) -> None:
+    app._store = store = Full(MemoryStore(clock), clock)
+    for _ in range(2):
+        health = await app.ahealth()
+        assert (health.score, health.checks["store"].status) == (0.0, "failed")
+        assert "its memory is full" in (health.checks["store"].error or "")
+    store.is_full = False
+    assert (await app.ahealth()).healthy, "it is tried at once after a failure"
+
+
+async def test_a_store_is_written_to_now_and_then_and_nobody_hears_of_it(app: App, clock: ManualClock) -> None:
+    app._store = store = Full(MemoryStore(clock), clock)
+    store.is_full = False
+    for _ in range(20):
+        assert (await app.ahealth()).healthy
+        clock.advance(1.0)
+    assert store.writes == 2
+    assert (await store.exchange(Exchange())).values == []
 
 
 def test_a_store_that_is_a_file_has_its_disk_looked_at(tmp_path: Path) -> None:

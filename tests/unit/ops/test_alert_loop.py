@@ -12,10 +12,21 @@ from typing import Any
 import pytest
 
 from holdfast import App, Permanent
-from holdfast.alerts import BreakerOpen, DeadLetterGrowth, DeadLetters, ErrorRate, HealthScore, Lag, Notice, NoWorker
+from holdfast.alerts import (
+    BreakerOpen,
+    DeadLetterGrowth,
+    DeadLetters,
+    ErrorRate,
+    HealthScore,
+    Lag,
+    Notice,
+    NoWorker,
+    Webhook,
+)
+from holdfast.app.alerts import named_targets
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.ops.alerts import AWAY_S, EVERY_S, AlertLoop
-from holdfast.policy.alerts import AGAIN_S, HOLD_S
+from holdfast.policy.notices import AGAIN_S, HOLD_S
 from holdfast.policy.rules import Rule
 from holdfast.ports import Count, Exchange, ValueChange, WorkerRecord
 from holdfast.stores.memory import MemoryStore
@@ -141,10 +152,12 @@ async def test_a_notice_whose_sender_died_is_sent_by_another_with_the_same_id(
         begun.set()
         await asyncio.Event().wait()
 
+    hang.__qualname__ = other.app.alerts.watches["a"].to[0].__qualname__  # type: ignore[union-attr]
     dying.app.alerts.watches.clear()
     dying.app.alert("a", when=NoWorker(), to=[hang])
     running = asyncio.create_task(dying.loop.run())
     await begun.wait()
+    dying.store.fail()  # it cannot tell anybody any more
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await other.look()
@@ -167,6 +180,46 @@ async def test_a_notice_that_was_sent_but_not_marked_comes_again_with_its_id(
     clock.advance(HOLD_S)
     await other.look()
     assert [notice.id for notice in other.got] == [notice.id for notice in first.got]
+
+
+async def test_a_server_that_could_not_mark_what_it_sent_marks_it_later_and_does_not_send_it_again(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    server, other = Server(store, clock, NoWorker()), Server(store, clock, NoWorker())
+    await server.loop.once()
+    server.store.fail("exchange")
+    await server.loop.sent()
+    server.store.mend()
+    for _ in range(3):
+        clock.advance(EVERY_S)
+        await server.look()
+    clock.advance(HOLD_S)
+    await other.look()
+    assert (states([server]), states([other])) == (["firing"], [])
+
+
+async def test_a_notice_that_arrives_while_the_store_is_looked_at_is_not_sent_again(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    server, got, free = Server(store, clock, NoWorker(), targets=0), list[str](), asyncio.Event()
+
+    async def slow(notice: Notice) -> None:
+        await free.wait()
+        got.append(notice.id)
+
+    server.app.alert("slow", when=NoWorker(), to=[slow])
+    await server.loop.once()
+    real = server.app.alerts.look
+
+    async def outdated() -> Any:
+        look = await real()
+        free.set()
+        await server.loop.sent()
+        return look
+
+    server.app.alerts.look = outdated  # type: ignore[method-assign]
+    await server.look()
+    assert len(got) == 1
 
 
 @pytest.mark.parametrize("later_s", [EVERY_S, HOLD_S])
@@ -217,6 +270,136 @@ async def test_a_target_that_fails_gets_it_again_and_the_others_do_not(
     assert "dropped" not in caplog.text
 
 
+async def test_a_target_gets_firing_before_resolved_however_late(
+    store: MemoryStore, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    servers = [Server(store, clock, NoWorker(), targets=2) for _ in range(2)]
+    for server in servers:
+        server.refuses = {0}
+    await servers[0].look()
+    clock.advance(20)
+    await set_workers(store, True)
+    await servers[1].look()
+    got = [notice for server in servers for notice in server.got]
+    assert [notice.state for notice in got] == ["firing", "resolved"], "the other target does not wait"
+    for server in servers:
+        server.refuses = set()
+        server.got.clear()
+    for _ in range(30):
+        for server in servers:
+            await server.look()
+        clock.advance(EVERY_S)
+    assert sorted(states(servers)) == ["firing", "resolved"]
+    assert states([server for server in servers if server.got]) == ["firing", "resolved"], "one sent both, in order"
+    lines = [line for line in caplog.messages if " is " in line and line.startswith("alert a is")]
+    assert len(lines) == 2, "each is in the log once, however often it was sent"
+
+
+async def test_a_notice_that_comes_while_another_is_on_its_way_waits_for_it(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    server, got, free = Server(store, clock, NoWorker(), targets=0), list[str](), asyncio.Event()
+
+    async def slow(notice: Notice) -> None:
+        if notice.state == "firing":
+            await free.wait()
+        got.append(notice.state)
+
+    server.app.alert("slow", when=NoWorker(), to=[slow])
+    await server.loop.once()
+    await set_workers(store, True)
+    for _ in range(3):
+        await server.loop.once()
+        clock.advance(EVERY_S)
+    assert got == []
+    free.set()
+    await server.loop.sent()
+    assert got == ["firing", "resolved"]
+
+
+async def test_a_server_that_stops_leaves_what_it_sends_to_the_next_at_once(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    stopping, other = Server(store, clock, NoWorker()), Server(store, clock, NoWorker())
+    begun, ended = asyncio.Event(), list[bool]()
+
+    async def hang(_: Notice) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    hang.__qualname__ = other.app.alerts.watches["a"].to[0].__qualname__  # type: ignore[union-attr]
+    stopping.app.alerts.watches.clear()
+    stopping.app.alert("a", when=NoWorker(), to=[hang])
+    running = asyncio.create_task(stopping.loop.run())
+    await begun.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert ended == [True], "nothing goes on behind its back"
+    await other.look()
+    assert states([other]) == ["firing"]
+
+
+async def test_who_has_a_notice_is_known_by_name_and_not_by_place(store: MemoryStore, clock: ManualClock) -> None:
+    got: list[str] = []
+
+    async def first(_: Notice) -> None:
+        got.append("first")
+
+    async def second(_: Notice) -> None:
+        got.append("second")
+        if got.count("second") == 1:
+            raise ConnectionError
+
+    old, new = (Server(store, clock, NoWorker()) for _ in range(2))
+    for server, to in ((old, [first, second]), (new, [second, first])):
+        server.app.alerts.watches.clear()
+        server.app.alert("a", when=NoWorker(), to=to)
+    await old.look()
+    clock.advance(AGAIN_S)
+    await new.look()
+    assert sorted(got) == ["first", "second", "second"]
+
+
+def test_targets_have_names_that_hold_over_processes() -> None:
+    def hook(url: str) -> Webhook:
+        return Webhook(url, "0123456789abcdef")
+
+    names = list(named_targets([hook("https://a.example/hunter2"), hook("https://a.example/x"), print, print]))
+    assert len(set(names)) == 4
+    assert names[2:] == ["builtins.print", "builtins.print#2"]
+    assert names[:2] == list(named_targets([hook("https://a.example/hunter2"), hook("https://a.example/x")]))
+    assert "hunter2" not in "".join(names)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()], ids=repr)
+@pytest.mark.parametrize("is_sync", [True, False])
+async def test_a_callback_that_wants_to_end_the_server_has_failed(
+    store: MemoryStore, clock: ManualClock, error: BaseException, is_sync: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, calls = Server(store, clock, NoWorker(), targets=0), 0
+
+    def leaves(_: Notice) -> None:
+        nonlocal calls
+        calls += 1
+        raise error
+
+    async def aleaves(notice: Notice) -> None:
+        leaves(notice)
+
+    server.app.alert("leaves", when=NoWorker(), to=[leaves if is_sync else aleaves])
+    for _ in range(3):
+        await server.look()
+    assert calls == 1
+    assert "failed: " in caplog.text
+    clock.advance(AGAIN_S)
+    await server.look()
+    assert calls == 2
+
+
 async def test_a_notice_that_cannot_be_sent_is_dropped_with_a_line(
     store: MemoryStore, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -243,6 +426,22 @@ async def test_an_alert_that_is_well_leaves_nothing_in_the_store(store: MemorySt
     server = Server(store, clock, NoWorker())
     await server.look()
     assert [value for value in (await store.exchange(Exchange())).values if value.key.startswith("alert:")] == []
+
+
+async def test_versions_of_an_app_do_not_fire_and_resolve_an_alert_in_turns(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    old, new = Server(store, clock, DeadLetterGrowth(over=10)), Server(store, clock, DeadLetterGrowth(over=100))
+    await count(store, clock, dead=50)
+    for _ in range(24):
+        for server in (old, new):
+            await server.look()
+        clock.advance(EVERY_S)
+    assert states([old, new]) == ["firing"]
+    for _ in range(24):
+        await new.look()
+        clock.advance(EVERY_S)
+    assert (states([old]), states([new])) == (["firing"], ["resolved"])
 
 
 # ---------------------------------------------------------------- rules on a real store
@@ -276,6 +475,38 @@ async def test_rules_over_counts(
     clock.advance(3600)
     await server.look()
     assert states([server]) == ["firing", "resolved"]
+
+
+@pytest.mark.parametrize("window", [60, 90, 300])
+@pytest.mark.parametrize("for_s", [0, 30])
+async def test_a_steady_trouble_is_one_alert_however_short_the_window(
+    store: MemoryStore, clock: ManualClock, window: float, for_s: float
+) -> None:
+    server = Server(store, clock, ErrorRate(window=window), for_s=for_s)
+    server.app.alert("dead", when=DeadLetterGrowth(over=30, window=window), for_s=for_s, to=[server.target(0)])
+    for _ in range(240):  # 36 a minute
+        await count(store, clock, failed=3, dead=3)
+        await server.look()
+        clock.advance(EVERY_S)
+    assert sorted((notice.name, notice.state) for notice in server.got) == [("a", "firing"), ("dead", "firing")]
+
+
+@pytest.mark.parametrize("second", [0, 1, 30, 58, 59])
+async def test_what_happens_at_once_counts_for_the_whole_window(
+    store: MemoryStore, clock: ManualClock, second: int
+) -> None:
+    clock.advance(60 - clock.now() % 60 + second)
+    server = Server(store, clock, ErrorRate(window=60))
+    server.app.alert("dead", when=DeadLetterGrowth(over=50, window=60), to=[server.target(0)])
+    await count(store, clock, failed=10, dead=51)
+    clock.advance(4)
+    for _ in range(11):
+        await server.look()
+        assert sorted(notice.name for notice in server.got) == ["a", "dead"], "and nothing is over"
+        clock.advance(EVERY_S)
+    clock.advance(120)
+    await server.look()
+    assert sorted(states([server])) == ["firing", "firing", "resolved", "resolved"]
 
 
 async def test_rules_over_what_there_is(store: MemoryStore, clock: ManualClock) -> None:
@@ -331,19 +562,22 @@ async def test_every_server_tells_by_itself_that_the_store_is_away(
     server.store.fail(fault=fault)
 
     async def look() -> None:
-        looking = asyncio.create_task(server.loop.once())
+        looking, is_over = asyncio.create_task(server.loop.once()), False
         while not looking.done():
-            if server.store.waiting["exchange"]:
+            if server.store.waiting["exchange"] and not is_over:
                 clock.advance(EVERY_S)
+                is_over = True
             await asyncio.sleep(0)  # noqa: TID251 - only lets others run
         await server.loop.sent()
+        if not is_over:
+            clock.advance(EVERY_S)
 
     await look()
-    assert server.got == []
-    clock.advance(AWAY_S)
+    assert server.got == [], "its last answer could have come 5 s ago"
     await look()
     await look()
     (notice,) = server.got
+    assert notice.value == AWAY_S
     assert (notice.name, notice.state, notice.threshold) == ("store away", "firing", AWAY_S)
     why = {"away": "holdfast.errors.StoreAway: no connection", "hang": "no answer within 5 s"}[fault]
     assert re.fullmatch(rf"the store has not answered for \d+ s: {why}", notice.text)
@@ -357,18 +591,112 @@ async def test_every_server_tells_by_itself_that_the_store_is_away(
     assert "alert store away is firing" in caplog.text
 
 
-async def test_a_slow_health_check_is_no_store_that_is_away(store: MemoryStore, clock: ManualClock) -> None:
-    await set_workers(store, True)
-    server = Server(store, clock, HealthScore())
-
-    @server.app.health_check("slow", timeout=60.0)
-    async def slow() -> None:
-        await clock.asleep(30.0)
-
-    for _ in range(4):
+async def test_a_store_is_away_ten_seconds_after_its_last_answer(store: MemoryStore, clock: ManualClock) -> None:
+    server = Server(store, clock, NoWorker())
+    await server.look()
+    server.got.clear()
+    server.store.fail()
+    for seconds in (5.0, 4.9):
+        clock.advance(seconds)
         await server.look()
-    assert clock.monotonic() == 120
-    assert server.got == []
+        assert server.got == []
+    clock.advance(0.1)
+    await server.look()
+    assert [(notice.name, notice.value) for notice in server.got] == [("store away", AWAY_S)]
+
+
+async def test_what_is_told_of_the_store_is_tried_until_it_is_taken_and_in_order(
+    store: MemoryStore, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await set_workers(store, True)
+    server = Server(store, clock, NoWorker(), targets=2)
+    server.store.fail()
+    server.refuses = {0}
+    for _ in range(400):
+        await server.look()
+        clock.advance(EVERY_S)
+    assert [notice.state for notice in server.got] == ["firing"], "the other target has it"
+    assert caplog.text.count("ConnectionError") == 34, "after 10 s, and every minute from then on to 1990 s"
+    server.store.mend()
+    await server.look()
+    assert [notice.state for notice in server.got] == ["firing", "resolved"]
+    server.refuses = set()
+    clock.advance(AGAIN_S)
+    await server.look()
+    assert [notice.state for notice in server.got] == ["firing", "resolved"] * 2
+    assert len({notice.id for notice in server.got}) == 2
+    assert caplog.text.count("alert store away is") == 2, "each is in the log once"
+
+
+async def test_a_store_that_stays_away_is_reminded_of(store: MemoryStore, clock: ManualClock) -> None:
+    await set_workers(store, True)
+    server = Server(store, clock, NoWorker(), repeat_s=600)
+    server.app.alert("b", when=NoWorker(), repeat_s=100)
+    server.app.alert("c", when=NoWorker())
+    server.store.fail()
+    for _ in range(45):
+        await server.look()
+        clock.advance(EVERY_S)
+    assert [notice.is_reminder for notice in server.got] == [False, True, True]
+    assert [notice.value for notice in server.got] == [10, 110, 210]
+    silent = Server(store, clock, NoWorker())
+    silent.store.fail()
+    for _ in range(45):
+        await silent.look()
+        clock.advance(EVERY_S)
+    assert len(silent.got) == 1
+
+
+async def test_a_slow_health_check_delays_no_other_rule_and_is_no_store_that_is_away(store: MemoryStore) -> None:
+    clock = ManualClock(auto=False)
+    server = Server(store, clock, NoWorker())
+    begun, free = 0, asyncio.Event()
+
+    @server.app.health_check("slow", timeout=120.0, critical=True)
+    async def slow() -> bool:
+        nonlocal begun
+        begun += 1
+        await free.wait()
+        return False
+
+    server.app.alert("score", when=HealthScore(), to=[server.target(0)])
+    for _ in range(5):
+        began_s, looking = clock.monotonic(), asyncio.create_task(server.loop.once())
+        while not looking.done():
+            await asyncio.sleep(0)  # noqa: TID251 - only lets others run
+            clock.advance(0.001)
+        await server.loop.sent()
+        assert clock.monotonic() - began_s < 2.5
+        assert [notice.name for notice in server.got] == ["a"]
+        clock.advance(EVERY_S)
+    assert begun == 1
+    free.set()
+    await server.look()
+    assert [(notice.name, notice.value) for notice in server.got] == [("a", 0), ("score", 0)]
+
+
+async def test_a_score_that_is_not_known_yet_does_not_end_an_alert(store: MemoryStore) -> None:
+    clock = ManualClock(auto=False)
+    server = Server(store, clock, HealthScore())
+    free = asyncio.Event()
+    free.set()
+
+    @server.app.health_check("ill", timeout=120.0, critical=True)
+    async def ill() -> bool:
+        await free.wait()
+        return False
+
+    await server.look()
+    free.clear()
+    looking = asyncio.create_task(server.loop.once())
+    while not looking.done():
+        await asyncio.sleep(0)  # noqa: TID251 - only lets others run
+        clock.advance(0.001)
+    assert states([server]) == ["firing"]
+    free.set()
+    await server.look()
+    assert states([server]) == ["firing"]
 
 
 # ---------------------------------------------------------------- callbacks and the loop

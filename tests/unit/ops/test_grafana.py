@@ -7,17 +7,19 @@ import re
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.app import App
 from holdfast.errors import Transient
-from holdfast.ops.metrics import exposition
+from holdfast.ops.api import build_api
 from holdfast.policy.retry import RetryPolicy
 
 DASHBOARD = Path(__file__).parents[3] / "grafana" / "holdfast.json"
 _SELECTOR = re.compile(r"(holdfast_\w+)(?:\{([^}]*)\})?")
 _MATCHER = re.compile(r'(\w+)(?:=~|!=|!~|=)"([^"]*)"')
+_ADDED_UP = re.compile(r"\b(?:sum|count|avg)(?: by \([\w, ]+\))? ?\((?!max by)")
 _BY = re.compile(r"by \(([\w, ]+)\) ?\(")
 
 
@@ -46,7 +48,11 @@ async def samples() -> dict[str, list[dict[str, str]]]:
     await app.arun_until_idle()
     await mail.aenqueue(0)
     found: dict[str, list[dict[str, str]]] = {}
-    for family in text_string_to_metric_families((await exposition(app, score=1.0)).decode()):
+    transport = httpx.ASGITransport(build_api(app), client=("127.0.0.1", 5000))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as scraper:
+        scrape = await scraper.get("/metrics")
+    assert scrape.status_code == 200
+    for family in text_string_to_metric_families(scrape.text):
         for sample in family.samples:
             found.setdefault(sample.name, []).append(sample.labels)
     return found
@@ -66,6 +72,13 @@ async def test_every_query_names_metrics_labels_and_values_that_are_there() -> N
                 assert pattern.startswith("$") or values & set(pattern.split("|")), f"{title}: no {label}={pattern}"
             for label in [*re.findall(r"\{\{(\w+)\}\}", legend), *", ".join(_BY.findall(query)).split(", ")]:
                 assert not label or label in labels, f"{title}: {name} has no label {label}"
+
+
+def test_servers_that_tell_of_one_store_are_not_added_up() -> None:
+    """Each of them tells of the whole fleet, so of every series the largest counts before anything is added."""
+    for title, query, _ in expressions():
+        assert not _ADDED_UP.search(query), f"{title}: {query} doubles with a second server"
+        assert re.search(r"\b(max|min)\b", query), f"{title}: {query} has a line for each server"
 
 
 async def test_every_metric_of_the_fleet_is_drawn() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.app import App
 from holdfast.errors import ConfigError
 from holdfast.ops.api.serving import address_of, listen
 from holdfast.ops.commands.dev import find_page
@@ -35,6 +36,19 @@ def test_a_port_that_is_taken_is_one_line(shop: Shop) -> None:
         done = shop.cli("serve", "shop:app", "--port", str(port), code=2)
     assert f"cannot listen at 127.0.0.1, port {port}" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_the_app_is_closed_also_where_the_server_could_not_begin(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[App] = []
+
+    def close(app: App) -> None:
+        closed.append(app)
+
+    monkeypatch.setattr(App, "close", close)
+    with listen("127.0.0.1", 0) as taken:
+        taken.listen()
+        shop.cli("serve", "shop:app", "--port", str(taken.getsockname()[1]), code=2)
+    assert len(closed) == 1
 
 
 def test_an_address_is_one_that_a_browser_can_open() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Callable
@@ -14,6 +15,8 @@ import trustme
 
 from holdfast.alerts import Notice, Webhook, verify
 from holdfast.errors import CircuitOpenError, ConfigError, Permanent, RateLimited, TimeLimitExceeded, Transient
+from holdfast.ops.addresses import AddressGuard, networks, place_of
+from holdfast.ops.request import Request
 from holdfast.testing import ManualClock
 from tests.receiver import OK, Answer, Handler, Receiver, status
 
@@ -194,6 +197,67 @@ async def test_a_server_that_answers_drop_by_drop_is_cut_off_with_its_thread(
             await sending
         await _until(lambda: not webhook_threads())  # while the server still drips
         is_over.set()
+
+
+async def test_a_name_that_is_found_too_late_is_not_connected_to(clock: ManualClock) -> None:
+    is_over = threading.Event()
+
+    def hang(_host: str, _port: int) -> list[str]:
+        is_over.wait(60)
+        return ["127.0.0.1"]
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        url = f"http://hooks.example:{listening.getsockname()[1]}/"
+        hook = Webhook(url, SECRET, allow=LOOPBACK, timeout=10.0, resolve=hang, clock=clock)
+        sending = asyncio.create_task(hook.deliver(NOTICE))
+        for number in range(1, 5):
+            await _until(lambda number=number: len(webhook_threads()) == number)  # type: ignore[misc]
+            clock.advance(10.0)
+        with pytest.raises(TimeLimitExceeded):
+            await sending
+        is_over.set()
+        await _until(lambda: not webhook_threads())
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+
+
+class Cutting:
+    """Connects as `socket.create_connection` does, and has the request cut at that time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, refuses: bool) -> None:
+        self.asked: list[str] = []
+        self.made: list[socket.socket] = []
+        self.request: Request | None = None
+        self._refuses = refuses
+        self._real = socket.create_connection
+        monkeypatch.setattr(socket, "create_connection", self)
+
+    def __call__(self, address: tuple[str, int], timeout: float) -> socket.socket:
+        self.asked.append(address[0])
+        assert self.request is not None
+        if not self._refuses:
+            self.made.append(self._real(address, timeout))
+        self.request.cut()
+        if self._refuses:
+            raise ConnectionRefusedError
+        return self.made[-1]
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_after_the_cut_nothing_is_sent_and_no_other_address_is_tried(
+    monkeypatch: pytest.MonkeyPatch, refuses: bool
+) -> None:
+    with Receiver() as receiver:
+        guard = AddressGuard(networks("allow", LOOPBACK), lambda *_: ["127.0.0.1", "127.0.0.2"])
+        cutting = Cutting(monkeypatch, refuses=refuses)
+        place = place_of("url", receiver.url("hooks.example"))
+        cutting.request = Request(place, method="POST", body=b"{}", guard=guard)
+        with pytest.raises(TimeoutError, match="the request was given up"):
+            cutting.request.send()
+        assert cutting.asked == ["127.0.0.1"]
+        assert all(made.fileno() == -1 for made in cutting.made), "closed"
+    assert receiver.asked == []
 
 
 async def test_https_is_checked_against_the_name_of_the_url(clock: ManualClock) -> None:

@@ -1,4 +1,4 @@
-"""Alerts as a state machine: patience, hysteresis, reminders, and notices that outlive their sender."""
+"""Alerts as a state machine: patience, hysteresis, reminders, and several versions of one alert."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.policy.alerts import AGAIN_S, HOLD_S, MOST_TRIES, Alert, AlertState, Notice, sent, step, taken
+from holdfast.policy.alerts import YIELD_S, Alert, AlertState, step
+from holdfast.policy.notices import Notice
 from holdfast.policy.rules import BreakerOpen, DeadLetters, ErrorRate, HealthScore, Lag, NoWorker, Reading, Rule
 
 
@@ -116,8 +117,10 @@ def test_a_clock_that_was_set_back_only_delays_an_alert() -> None:
     assert watched.see(59, 1) is None, "it counts from the time it was seen with first"
     assert watched.see(60, 1) is not None
     assert watched.see(0, 1) is None
-    assert watched.see(159, 1) is None
-    assert watched.see(160, 1) is not None
+    assert watched.see(99, 1) is None, "and so do the reminders"
+    assert watched.see(100, 1) is not None
+    assert watched.see(-86_400, 1) is None
+    assert watched.see(-86_300, 1) is not None
 
 
 def test_each_breaker_is_timed_by_itself() -> None:
@@ -149,59 +152,77 @@ def test_a_look_that_finds_nothing_new_leaves_the_state_as_it_is() -> None:
     assert watched.state == before
 
 
-# ---------------------------------------------------------------- sending
+# ---------------------------------------------------------------- two versions of one alert
 
 
-def fired() -> AlertState:
+class Fleet:
+    """Servers of several versions of a program, which look at one alert in turns."""
+
+    def __init__(self, *limits: float, **settings: Any) -> None:
+        self.alerts = {limit: Alert(name="a", rule=DeadLetters(over=limit), **settings) for limit in limits}
+        self.state = AlertState()
+        self.told: list[tuple[float, str]] = []
+        self.writes = 0
+
+    def look(self, now: float, value: float) -> None:
+        for limit, alert in self.alerts.items():
+            before = self.state
+            self.state, notice = step(alert, before, Reading(value=value), now, id="n")
+            self.writes += self.state != before
+            if notice is not None:
+                self.told.append((limit, notice.state))
+
+
+@pytest.mark.parametrize("limits", [(10, 100), (100, 10), (10, 100, 1000)])
+def test_versions_with_different_limits_do_not_fire_and_resolve_in_turns(limits: tuple[float, ...]) -> None:
+    fleet = Fleet(*limits)
+    for look in range(60):
+        fleet.look(5.0 * look, 50)
+    assert fleet.told == [(10, "firing")]
+    assert fleet.writes < 30, "and they do not write at every look to say so"
+
+
+def test_the_new_version_takes_over_when_the_old_one_is_gone() -> None:
+    fleet = Fleet(10, 100)
+    for look in range(20):
+        fleet.look(5.0 * look, 50)
+    del fleet.alerts[10]
+    fleet.look(100.0, 50)
+    assert fleet.told == [(10, "firing")]
+    for look in range(20):
+        fleet.look(105.0 + 5.0 * look, 50)
+    assert fleet.told == [(10, "firing"), (100, "resolved")]
+    assert fleet.state == AlertState()
+
+
+def test_a_version_whose_claim_was_dated_ahead_or_given_up_does_not_hold_up_others() -> None:
+    fleet = Fleet(10, 100)
+    fleet.look(10_000.0, 50)
+    del fleet.alerts[10]
+    fleet.look(0.0, 50)  # the clock was set back
+    fleet.look(YIELD_S - 1, 50)
+    assert fleet.told == [(10, "firing")]
+    fleet.look(YIELD_S, 50)
+    assert fleet.told[1:] == [(100, "resolved")]
+    fleet = Fleet(10, 100)
+    fleet.look(0.0, 50)
+    fleet.alerts = {1000: Alert(name="a", rule=DeadLetters(over=1000))}
+    for look in range(1, 50):
+        fleet.look(5.0 * look, 50)
+    assert fleet.told == [(10, "firing"), (1000, "resolved")]
+
+
+def test_a_state_of_an_older_holdfast_is_anybodys_to_judge() -> None:
     watched = Watched(DeadLetters(over=0))
-    assert watched.see(1000, 1) is not None
-    return watched.state
+    watched.state = AlertState(is_firing=True, since_at=0.0)
+    assert watched.see(5, 0) is not None
 
 
-def test_a_notice_is_its_makers_until_the_time_is_over_and_then_anybodys() -> None:
-    state = fired()
-    assert taken(state, 1000 + HOLD_S - 0.1) == (state, ())
-    after, mine = taken(state, 1000 + HOLD_S)
-    assert [(one.notice.id, one.tries) for one in mine] == [("n1", 2)]
-    assert after.pending == mine
-    assert taken(after, 1000 + HOLD_S) == (after, ()), "one server takes it, and no other"
-
-
-def test_a_notice_held_beyond_any_hold_is_anybodys() -> None:
-    assert len(taken(fired(), 500)[1]) == 1
-
-
-def test_a_notice_that_all_targets_have_is_forgotten() -> None:
-    assert sent(fired(), "n1", frozenset({0, 1}), 2, 1001).pending == ()
-    assert sent(fired(), "n1", frozenset(), 0, 1001).pending == ()
-    assert sent(fired(), "other", frozenset({0}), 1, 1001) == fired()
-
-
-def test_a_notice_is_sent_again_only_to_those_who_do_not_have_it() -> None:
-    state = sent(fired(), "n1", frozenset({1}), 3, 1001)
-    (one,) = state.pending
-    assert (one.done, one.until_at) == ((1,), 1001 + AGAIN_S)
-    state, _ = taken(state, 1001 + AGAIN_S)
-    state = sent(state, "n1", frozenset({0}), 3, 1100)
-    assert state.pending[0].done == (0, 1)
-    assert sent(state, "n1", frozenset({2}), 3, 1101).pending == ()
-
-
-def test_a_notice_that_nobody_takes_is_dropped_in_the_end() -> None:
-    state, now, tries = fired(), 1000.0, 1
-    while state.pending:
-        now += HOLD_S
-        state, mine = taken(state, now)
-        tries += len(mine)
-    assert tries == MOST_TRIES
-
-
-def test_notices_that_are_not_sent_do_not_pile_up() -> None:
-    watched = Watched(DeadLetters(over=0))
-    for now in range(100):
-        watched.see(now, now % 2)
-    assert len(watched.state.pending) == 10
-    assert watched.state.pending[-1].notice.at == 99
+def test_a_fingerprint_is_that_of_the_settings() -> None:
+    made = [Alert(name="a", rule=rule) for rule in (DeadLetters(5), DeadLetters(6), Lag(5), NoWorker())]
+    made.append(Alert(name="a", rule=DeadLetters(5), for_s=1))
+    assert len({alert.fingerprint for alert in made}) == 5
+    assert made[0].fingerprint == Alert(name="a", rule=DeadLetters(5)).fingerprint
 
 
 # ---------------------------------------------------------------- settings

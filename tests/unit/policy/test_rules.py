@@ -18,6 +18,7 @@ from holdfast.policy.rules import (
     Rule,
     limit_of,
     minutes_of,
+    most_within,
     words_of,
 )
 
@@ -25,11 +26,11 @@ from holdfast.policy.rules import (
 @pytest.mark.parametrize(
     ("rule", "limit", "minutes"),
     [
-        (ErrorRate(), 0.1, 5),
-        (ErrorRate(over=0.5, window=61), 0.5, 2),
+        (ErrorRate(), 0.1, 6),
+        (ErrorRate(over=0.5, window=61), 0.5, 3),
         (HealthScore(), 0.5, 0),
         (DeadLetters(), 100, 0),
-        (DeadLetterGrowth(), 50, 10),
+        (DeadLetterGrowth(), 50, 11),
         (Lag(), 60, 0),
         (BreakerOpen(), 60, 0),
         (NoWorker(), 1, 0),
@@ -82,3 +83,20 @@ def test_a_limit_that_cannot_work_is_refused(make: Callable[[], Rule], words: st
     with pytest.raises(ConfigError) as caught:
         make()
     assert str(caught.value) == words
+
+
+@pytest.mark.parametrize("second", range(0, 60, 7))
+@pytest.mark.parametrize("minutes", [1, 10])
+def test_a_steady_stream_comes_out_as_what_a_window_has(minutes: int, second: int) -> None:
+    assert most_within([60.0] * minutes + [float(second)], second) == 60 * minutes
+
+
+def test_what_came_all_at_once_counts_in_full_for_the_whole_window() -> None:
+    assert most_within([0, 0, 51], 59.9) == 51
+    assert most_within([0, 51, 0], 0.1) == 51
+    assert most_within([51, 0, 0], 59.9) == 51, "up to 180 s after it came, of a window of 120 s"
+    assert most_within([0, 0, 0], 0.1) == 0
+
+
+def test_what_came_around_the_turn_of_a_minute_counts_together() -> None:
+    assert most_within([30, 30], 3.0) == 58.5

@@ -71,6 +71,14 @@ def leaves() -> NoReturn:
     raise SystemExit(3)
 
 
+async def aleaves() -> NoReturn:
+    raise SystemExit(3)
+
+
+async def ainterrupts() -> NoReturn:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize(
     ("look", "status", "error"),
     [
@@ -81,6 +89,8 @@ def leaves() -> NoReturn:
         (lambda: False, "failed", "it returned False"),
         (broken, "failed", "ValueError: postgresql://a:[redacted]@h/x is away"),
         (leaves, "failed", "SystemExit: 3"),
+        (aleaves, "failed", "SystemExit: 3"),
+        (ainterrupts, "failed", "KeyboardInterrupt"),
         (cancelled, "failed", "it was cancelled"),
         (lambda: fine(), "failed", "it returned an awaitable: make the check `async def`"),  # noqa: PLW0108 - on purpose
     ],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from holdfast.ports import Count, Delivery
-from holdfast.runtime.counts import BOUNDS_S, FLEET, RUN_LE, WAIT_LE, Counts, buckets_of, percentile
+from holdfast.runtime.counts import BOUNDS_S, FLEET, RUN_LE, WAIT_LE, Counts, buckets_of, completion, percentile
 
 NOW = 6000.0
 MINUTE = 100
@@ -17,27 +19,30 @@ def delivery(attempt: int = 1, retries: int = 0, due_at: float = NOW) -> Deliver
     )
 
 
-def sums(counts: list[Count]) -> dict[tuple[int, str, str], int]:
+def taken(counts: Counts, *, with_slow: bool) -> Sequence[Count]:
+    """What the next exchange takes along, and is answered."""
+    batch = counts.take(with_slow=with_slow)
+    counts.answered()
+    return batch.counts
+
+
+def sums(counts: Sequence[Count]) -> dict[tuple[int, str, str], int]:
     found = {(one.minute, one.task, one.name): one.n for one in counts}
     assert len(found) == len(counts)
     return found
 
 
-def test_what_has_ended_goes_with_every_exchange_and_the_rest_only_when_asked_for() -> None:
+def test_how_attempts_ended_goes_with_every_exchange_and_the_rest_only_when_asked_for() -> None:
     counts = Counts()
     counts.ended(NOW + 1.5, delivery(), NOW + 1.0, is_completed=True)
     counts.add(NOW + 1.5, "mail", "parked")
-    assert sums(counts.take(with_slow=False)) == {
-        (MINUTE, "mail", "completed"): 1,
-        (MINUTE, "mail", "parked"): 1,
-        (MINUTE, "mail", "run_us"): 500_000,
+    assert sums(taken(counts, with_slow=False)) == {
+        (minute, "mail", name): 1 for minute in (0, MINUTE) for name in ("completed", "parked")
     }
-    assert counts.take(with_slow=False) == []
+    assert taken(counts, with_slow=False) == []
     assert counts.has_slow
     run, wait = f"{RUN_LE}{BOUNDS_S.index(0.5)}", f"{WAIT_LE}{BOUNDS_S.index(1.0)}"
-    assert sums(counts.take(with_slow=True)) == {
-        (0, "mail", "completed"): 1,
-        (0, "mail", "parked"): 1,
+    assert sums(taken(counts, with_slow=True)) == {
         (0, "mail", "run_us"): 500_000,
         (0, "mail", "wait_us"): 1_000_000,
         (0, "mail", "received"): 1,
@@ -46,7 +51,7 @@ def test_what_has_ended_goes_with_every_exchange_and_the_rest_only_when_asked_fo
         (MINUTE, FLEET, run): 1,
         (MINUTE, FLEET, wait): 1,
     }
-    assert counts.take(with_slow=True) == []
+    assert taken(counts, with_slow=True) == []
 
 
 def test_a_retry_that_completes_is_healed_and_a_replay_that_does_is_not() -> None:
@@ -54,7 +59,7 @@ def test_a_retry_that_completes_is_healed_and_a_replay_that_does_is_not() -> Non
     counts.ended(NOW, delivery(attempt=2, retries=1), NOW, is_completed=True)
     counts.ended(NOW, delivery(attempt=3, retries=0), NOW, is_completed=True)
     counts.ended(NOW, delivery(attempt=2, retries=1), NOW, is_completed=False)
-    totals = sums(counts.take(with_slow=True))
+    totals = sums(taken(counts, with_slow=True))
     assert totals[0, "mail", "healed"] == 1
     assert (0, "mail", "received") not in totals
     assert totals[0, "mail", "completed"] == 2
@@ -66,32 +71,84 @@ def test_each_minute_keeps_what_was_counted_in_it() -> None:
     counts.ended(NOW + 59.9, delivery(due_at=NOW + 59.9), NOW + 59.9, is_completed=True)
     counts.ended(NOW + 60.0, delivery(due_at=NOW + 60.0), NOW + 60.0, is_completed=True)
     counts.ended(NOW, delivery(), NOW, is_completed=True)  # the clock was set back
-    taken = sums(counts.take(with_slow=True))
-    assert (taken[MINUTE, "mail", "completed"], taken[MINUTE + 1, "mail", "completed"]) == (2, 1)
-    assert (taken[MINUTE, FLEET, f"{RUN_LE}0"], taken[MINUTE + 1, FLEET, f"{RUN_LE}0"]) == (2, 1)
-    assert taken[0, "mail", "completed"] == 3
+    found = sums(taken(counts, with_slow=True))
+    assert (found[MINUTE, "mail", "completed"], found[MINUTE + 1, "mail", "completed"]) == (2, 1)
+    assert (found[MINUTE, FLEET, f"{RUN_LE}0"], found[MINUTE + 1, FLEET, f"{RUN_LE}0"]) == (2, 1)
+    assert found[0, "mail", "completed"] == 3
 
 
 def test_a_job_that_began_before_it_was_due_has_not_waited() -> None:
     counts = Counts()
     counts.ended(NOW, delivery(due_at=NOW + 5.0), NOW, is_completed=True)
-    taken = sums(counts.take(with_slow=True))
-    assert (taken[0, "mail", f"{WAIT_LE}0"], (0, "mail", "wait_us") in taken) == (1, False)
+    found = sums(taken(counts, with_slow=True))
+    assert (found[0, "mail", f"{WAIT_LE}0"], (0, "mail", "wait_us") in found) == (1, False)
 
 
-def test_what_was_not_taken_along_goes_again_once() -> None:
+def test_what_is_not_answered_goes_again_as_it_was_and_what_came_since_goes_after_it() -> None:
     counts = Counts()
     counts.ended(NOW + 0.5, delivery(), NOW, is_completed=True)
-    lost = counts.take(with_slow=True)
-    counts.put_back(lost)
+    lost = counts.take(with_slow=False)
     counts.ended(NOW + 0.5, delivery(), NOW, is_completed=True)
-    assert sums(counts.take(with_slow=False)) == {
-        (MINUTE, "mail", "completed"): 2,
-        (MINUTE, "mail", "run_us"): 1_000_000,
-    }
-    again = sums(counts.take(with_slow=True))
-    assert again == {key: 2 * n for key, n in sums(lost).items() if key[0] == 0 or key[1] == FLEET}
+    assert counts.take(with_slow=True) is lost
+    is_owing = [counts.has_ends]
+    counts.answered()
+    assert [*is_owing, counts.has_ends] == [True, False]
+    later = counts.take(with_slow=False)
+    assert (later.number, sums(later.counts)) == (lost.number + 1, sums(lost.counts))
+    counts.answered()
+    assert sums(taken(counts, with_slow=True))[0, "mail", "received"] == 2
     assert counts.taken == {"completed": 2}
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+@pytest.mark.parametrize("first", [delivery(), delivery(attempt=2, retries=1), delivery(attempt=2)])
+def test_what_did_not_take_effect_is_taken_back_once(first: Delivery, is_sent: bool) -> None:
+    counts = Counts()
+    counts.ended(NOW, first, NOW, is_completed=True)
+    before = sums(counts.take(with_slow=True).counts) if is_sent else {}
+    for _ in range(2):
+        counts.correct(first.id)
+    if is_sent:
+        counts.answered()
+    assert counts.has_ends
+    after = sums(taken(counts, with_slow=True))
+    names = {"completed", "received", "healed"}
+    left = {key: before.get(key, 0) + after.get(key, 0) for key in {*before, *after} if key[2] in names}
+    assert set(left.values()) <= {0}
+    assert (counts.taken, counts.has_ends) == ({"completed": 0}, False)
+
+
+def test_what_ended_otherwise_is_counted_so_in_the_minute_in_which_it_ended() -> None:
+    counts = Counts()
+    counts.ended_as(NOW + 59.0, delivery(), "retried", "failed:transient", has_run=False)
+    counts.take(with_slow=False)
+    counts.add(NOW + 61.0, "mail", "parked")
+    counts.correct("x", "failed", "dead")
+    counts.answered()
+    assert sums(taken(counts, with_slow=False)) == {
+        (minute, "mail", name): n
+        for minute in (0, MINUTE)
+        for name, n in (("retried", -1), ("failed:transient", -1), ("failed", 1), ("dead", 1))
+    } | {(0, "mail", "parked"): 1, (MINUTE + 1, "mail", "parked"): 1}
+
+
+def test_a_job_of_which_nothing_was_counted_is_not_taken_back() -> None:
+    counts = Counts()
+    counts.ended(NOW, delivery(), NOW, is_completed=True)
+    counts.correct("another")
+    assert sums(taken(counts, with_slow=False)) == {(minute, "mail", "completed"): 1 for minute in (0, MINUTE)}
+    counts.correct("x")  # it is answered, and settled
+    assert taken(counts, with_slow=False) == []
+
+
+def test_a_job_that_its_own_transaction_completed_is_counted_there_and_only_its_times_here() -> None:
+    counts = Counts()
+    counts.completed_itself(NOW + 0.5, delivery(attempt=2, retries=1), NOW)
+    assert taken(counts, with_slow=False) == []
+    names = {name for _, _, name in sums(taken(counts, with_slow=True))}
+    assert names == {"healed", "run_us", f"{RUN_LE}{BOUNDS_S.index(0.5)}", f"{WAIT_LE}0"}
+    assert counts.taken == {"completed": 1}
+    assert completion(NOW + 0.5, "mail") == (Count(MINUTE, "mail", "completed", 1), Count(0, "mail", "completed", 1))
 
 
 def test_the_worker_knows_its_own_totals_before_and_after_they_are_taken() -> None:
@@ -107,7 +164,7 @@ def test_a_first_attempt_without_times_is_received_and_in_no_bucket() -> None:
     counts = Counts()
     counts.receive(NOW, "mail")
     assert counts.has_slow
-    assert sums(counts.take(with_slow=True)) == {(0, "mail", "received"): 1}
+    assert sums(taken(counts, with_slow=True)) == {(0, "mail", "received"): 1}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +173,7 @@ def test_a_first_attempt_without_times_is_received_and_in_no_bucket() -> None:
 def test_a_bound_belongs_to_its_own_bucket(run_s: float, bucket: int) -> None:
     counts = Counts()
     counts.ended(NOW, delivery(), NOW - run_s, is_completed=True)
-    buckets = buckets_of(counts.take(with_slow=True), RUN_LE)
+    buckets = buckets_of(taken(counts, with_slow=True), RUN_LE)
     assert [place for place, n in enumerate(buckets) if n] == [bucket]
 
 

@@ -143,8 +143,13 @@ def test_secrets_are_left_out_wherever_they_are() -> None:
         exc_info=caught(ValueError("Authorization: Bearer hunter2hunter2")),
         api_key="hunter2",
         form={"user": "me", "password": "hunter2", "note": "token=hunter2"},
+        headers=[("authorization", "Basic hunter2")],
+        env={"name": "DB_PASSWORD", "value": "hunter2"},
+        urls={"redis://:hunter2@h": 1},
+        max_tokens=100,
     )
     assert "hunter2" not in json.dumps(line)
+    assert line["max_tokens"] == 100
     assert (line["api_key"], line["form"]["user"]) == ("[redacted]", "me")
 
 

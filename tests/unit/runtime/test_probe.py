@@ -6,7 +6,7 @@ import http.client
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import msgspec
 import pytest
@@ -62,18 +62,36 @@ def test_it_answers_for_who_is_asked() -> None:
         ask(port, "/metrics")
 
 
-def test_slow_clients_hold_no_more_than_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+def slow_client(port: int) -> socket.socket:
+    """One that has begun with a request, and takes its time."""
+    one = socket.create_connection(("127.0.0.1", port), timeout=10)
+    one.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+    return one
+
+
+def test_slow_clients_do_not_keep_a_probe_from_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "_MOST_AT_ONCE", 2)
-    with served(Fake(), "127.0.0.1", 0) as port:
-        slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
-        for one in slow:
-            one.sendall(b"GET /metrics HTTP/1.1\r\n")  # and nothing more
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as third:
-            assert third.recv(10) == b""
-        for one in slow:
-            one.sendall(b"\r\n")
-            assert one.recv(100).startswith(b"HTTP/1.0 200")
-            one.close()
+    with served(Fake(), "127.0.0.1", 0, clock=ManualClock()) as port, ExitStack() as stack:
+        first, second = (stack.enter_context(slow_client(port)) for _ in range(2))
+        assert ask(port, "/health/live")[0] == 200
+        assert first.recv(10) == b"", "who came first has to go"
+        second.sendall(b"\r\n\r\n")
+        assert second.recv(100).startswith(b"HTTP/1.0 200"), "and nobody else"
+
+
+def test_a_client_that_sends_drop_by_drop_has_five_seconds_in_all() -> None:
+    clock = ManualClock()
+    with served(Fake(), "127.0.0.1", 0, clock=clock) as port, slow_client(port) as slow:
+        assert ask(port, "/health/live")[0] == 200  # by now the slow one is being answered
+        for _ in range(4):
+            clock.advance(1.0)
+            slow.sendall(b"a")
+        with slow_client(port) as late:
+            assert ask(port, "/health/live")[0] == 200
+            clock.advance(1.0)
+            assert slow.recv(10) == b""
+            late.sendall(b"\r\n\r\n")
+            assert late.recv(100).startswith(b"HTTP/1.0 200")
 
 
 def test_a_port_that_is_taken_is_an_error() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
 import pytest
 
 from holdfast.clock import new_id, new_token
-from holdfast.errors import ConfigError, NotFound, StoreError
+from holdfast.errors import ConfigError, IllegalChange, NotFound, StoreError
 from holdfast.ports import (
     Changed,
     Claim,
@@ -22,11 +23,12 @@ from holdfast.ports import (
     WorkerRecord,
 )
 from holdfast.runtime import replay as driver
+from holdfast.runtime import replays as desks
 from holdfast.runtime.replay import HOLD_S, Replay, ReplayState, decode, key_of, step
 from holdfast.runtime.replays import Preview, Replays
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
-from holdfast.types import Attempt, Change, FailureType, JobState, NewJob
+from holdfast.types import Attempt, Change, FailureType, Group, JobState, NewJob
 
 WORKER = WorkerRecord(id="w", lease_s=86_400.0)
 ALL = Query()
@@ -484,6 +486,108 @@ async def test_replays_are_listed_newest_first_and_old_ones_are_forgotten(bench:
     assert [one.id for one in await replays.list()] == [*(f"r{n}" for n in range(59, 9, -1)), "running"]
 
 
+async def test_what_one_tenant_ends_does_not_push_out_what_another_has(bench: Bench) -> None:
+    a, b, everybody = Replays(bench.store, tenant="a"), Replays(bench.store, tenant="b"), Replays(bench.store)
+    for desk, name in ((b, "b"), (everybody, "all")):
+        await desk.start(ALL, replay_id=name)
+        await desk.stop(name)
+    for n in range(55):
+        bench.clock.advance(1.0)
+        await a.start(ALL, replay_id=f"r{n}")
+        await a.stop(f"r{n}")
+    assert [one.id for one in await a.list()] == [f"r{n}" for n in range(54, 4, -1)]
+    assert [one.id for one in await b.list()] == ["b"]
+    assert "all" in [one.id for one in await everybody.list()]
+    assert len(await everybody.list()) == 52
+
+
+async def test_with_very_many_tenants_whoever_has_the_most_loses_the_oldest(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desks, "_KEPT_IN_ALL", 10)
+    counts = {"a": 1, "b": 12, "c": 3}
+    for tenant, n in counts.items():
+        desk = Replays(bench.store, tenant=tenant)
+        for number in range(n):
+            bench.clock.advance(1.0)
+            await desk.start(ALL, replay_id=f"r{number}")
+            await desk.stop(f"r{number}")
+    await Replays(bench.store).start(ALL)
+    kept = {tenant: len(await Replays(bench.store, tenant=tenant).list()) for tenant in counts}
+    assert kept == {"a": 1, "b": 6, "c": 3}
+    assert [one.id for one in await Replays(bench.store, tenant="b").list()] == [f"r{n}" for n in range(11, 5, -1)]
+
+
+async def test_a_tenant_has_only_so_many_that_have_not_ended(bench: Bench) -> None:
+    a, b = Replays(bench.store, tenant="a"), Replays(bench.store, tenant="b")
+    for n in range(20):
+        await a.start(ALL, replay_id=f"r{n}", rate=1e-6)
+    await a.pause("r3")
+    with pytest.raises(IllegalChange, match="20 replays are running or paused"):
+        await a.start(ALL, replay_id="one more")
+    assert (await a.start(ALL, replay_id="r3")).state is ReplayState.PAUSED
+    assert isinstance(await a.start(ALL, dry_run=True), Preview)
+    assert (await b.start(ALL, replay_id="one more")).state is ReplayState.RUNNING
+    assert (await Replays(bench.store).start(ALL, replay_id="one more")).query.tenant is None
+    await a.stop("r0")
+    assert (await a.start(ALL, replay_id="one more")).state is ReplayState.RUNNING
+
+
+async def test_replays_that_begin_at_the_same_moment_are_counted_too(bench: Bench) -> None:
+    both = asyncio.Barrier(30)
+    groups = bench.store.groups
+
+    async def meet(query: Query) -> list[Group]:
+        await both.wait()  # all have seen that there are none
+        return await groups(query)
+
+    bench.store.groups = meet  # type: ignore[method-assign]
+    ended = await asyncio.gather(*[Replays(bench.store).start(ALL) for _ in range(30)], return_exceptions=True)
+    assert sum(isinstance(one, IllegalChange) for one in ended) == 10
+    assert len(await Replays(bench.store).list()) == 20
+
+
+async def test_one_tenants_ids_are_its_own_and_say_nothing_about_others(bench: Bench) -> None:
+    a, b, everybody = Replays(bench.store, tenant="a"), Replays(bench.store, tenant="b"), Replays(bench.store)
+    await b.start(ALL, replay_id="deploy")
+    await everybody.start(ALL, replay_id="whole")
+    await everybody.start(Query(tenant="a"), replay_id="for a")
+    for replay_id in ("deploy", "whole"):
+        for verb in (a.show, a.pause, a.resume, a.stop):
+            with pytest.raises(NotFound, match=replay_id):
+                await verb(replay_id)
+        started = await a.start(Query(tenant="b"), replay_id=replay_id)
+        assert (started.id, started.query.tenant) == (replay_id, "a")
+        assert (await a.stop(replay_id)).id == replay_id
+    assert (await b.show("deploy")).state is ReplayState.RUNNING
+    assert (await everybody.show("whole")).state is ReplayState.RUNNING
+    assert (await a.pause("for a")).state is ReplayState.PAUSED
+    assert {one.id for one in await a.list()} == {"deploy", "whole", "for a"}
+    whole = {one.id: one for one in await everybody.list()}
+    assert len(whole) == 5
+    of_b = next(one for one in whole.values() if one.query.tenant == "b")
+    assert of_b.id.endswith("~deploy")
+    assert (await everybody.stop(of_b.id)).state is ReplayState.STOPPED
+    assert (await b.show("deploy")).state is ReplayState.STOPPED
+
+
+async def test_a_tenants_replay_sends_its_letters_once(bench: Bench) -> None:
+    await bench.store.enqueue([NewJob(id=new_id(), task="t", payload=b"{}", tenant=one) for one in ("a", "a", "b")])
+    await bench.work(Change.BURY, "1-a")
+    started = await Replays(bench.store, tenant="a").start(ALL, replay_id="deploy")
+    assert started.total == 2
+    values = (await bench.store.exchange(Exchange(seen=0))).values
+    await driver.drive(bench.store, values, "w", bench.clock.now())
+    ended = await Replays(bench.store, tenant="a").show("deploy")
+    assert (ended.state, ended.sent) == (ReplayState.DONE, 2)
+
+
+async def test_an_id_that_a_newer_holdfast_has_used_is_refused(bench: Bench, replays: Replays) -> None:
+    await bench.store.exchange(Exchange(changes=[ValueChange(key_of("x"), 0, b"[]")]))
+    with pytest.raises(IllegalChange, match="newer"):
+        await replays.start(ALL, replay_id="x")
+
+
 async def test_drive_steps_only_replays(bench: Bench, replays: Replays) -> None:
     await bench.dead(3)
     started = await replays.start(ALL)
@@ -529,6 +633,7 @@ async def test_what_cannot_work_is_refused(bench: Bench, replays: Replays) -> No
         {"canary": 1001},
         {"edit": [1]},
         {"edit": {"a": object()}},
+        {"edit": {"a": "x" * 16_377}},
         {"replay_id": ""},
         {"replay_id": "x" * 65},
     ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +22,8 @@ from holdfast.app import App
 from holdfast.errors import Transient
 from holdfast.policy.retry import RetryPolicy
 from holdfast.runtime import tracing
-from holdfast.runtime.tracing import find_tracer
+from holdfast.runtime.logs import JsonFormatter
+from holdfast.runtime.tracing import find_tracer, trace_from
 from holdfast.types import JobState
 
 RETRY = RetryPolicy(max_retries=1)
@@ -294,3 +297,51 @@ def test_isolated_jobs_run_inside_of_their_span_which_outlives_their_process(tmp
         parent = attempts[inside[name]["parent"]]
         assert parent["status"] == status
         assert parent["pid"] != inside[name]["pid"]
+
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+@pytest.mark.parametrize(
+    ("parents", "states", "expected"),
+    [
+        ([f"00-{TRACE}-{SPAN}-01"], [], f"00-{TRACE}-{SPAN}-01"),
+        ([f" 00-{TRACE}-{SPAN}-00 "], ["a=1", " b=2 ", ""], f"00-{TRACE}-{SPAN}-00 a=1,b=2"),
+        ([f"42-{TRACE}-{SPAN}-01-more"], [], f"00-{TRACE}-{SPAN}-01"),  # of a version to come
+        ([f"00-{TRACE}-{SPAN}-01"], ["a=" + "x" * 600], f"00-{TRACE}-{SPAN}-01"),
+        ([f"00-{TRACE}-{SPAN}-01"], ["a=\n"], f"00-{TRACE}-{SPAN}-01 a="),
+        ([f"00-{TRACE}-{SPAN}-01"], ["a=\x00b"], f"00-{TRACE}-{SPAN}-01"),
+        ([], ["a=1"], None),
+        ([f"00-{TRACE}-{SPAN}-01"] * 2, [], None),
+        ([f"00-{TRACE}-{SPAN}-01-more"], [], None),
+        ([f"ff-{TRACE}-{SPAN}-01"], [], None),
+        ([f"00-{TRACE.upper()}-{SPAN}-01"], [], None),
+        ([f"00-{'0' * 32}-{SPAN}-01"], [], None),
+        ([f"00-{TRACE}-{'0' * 16}-01"], [], None),
+        (["nonsense"], [], None),
+    ],
+)
+def test_headers_are_taken_as_w3c_has_them(parents: list[str], states: list[str], expected: str | None) -> None:
+    assert trace_from(parents, states) == expected
+
+
+async def test_the_workers_own_lines_name_the_trace_that_the_tasks_lines_name(spans: InMemorySpanExporter) -> None:
+    app = App("memory://")
+    lines = io.StringIO()
+    handler = logging.StreamHandler(lines)
+    handler.setFormatter(JsonFormatter())
+
+    @app.task(name="mail", breaker=None, retry=RetryPolicy(max_retries=0))
+    async def mail() -> None:
+        logging.getLogger("shop").warning("mine")
+        raise Transient("no")
+
+    await mail.aenqueue()  # outside of any span: the attempt begins a trace of its own
+    logging.getLogger().addHandler(handler)
+    try:
+        await app.arun_until_idle()
+    finally:
+        logging.getLogger().removeHandler(handler)
+    found = {line["logger"]: line.get("trace_id") for line in map(json.loads, lines.getvalue().splitlines())}
+    (attempt,) = by_name(spans)["mail"]
+    assert found == dict.fromkeys(("shop", "holdfast.worker"), f"{trace_id(attempt):032x}")

@@ -432,6 +432,21 @@ async def test_a_worker_is_ready_while_its_store_answers_and_until_it_drains(
     assert worker.report().counts == {"completed": 1}
 
 
+async def test_a_worker_whose_store_is_away_from_the_start_says_so(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(_: Exchange) -> Exchanged:
+        raise StoreAway("nobody answers")
+
+    worker = app.worker(QUICK)
+    with monkeypatch.context() as patched:
+        patched.setattr(app.store, "exchange", away)
+        running = asyncio.create_task(worker.run())
+        await until(lambda: worker.why_not_ready() != "it has not begun")
+        assert (worker.why_not_ready(), worker.report().why_not_ready) == ("the store does not answer",) * 2
+    await until(worker.is_ready)
+    worker.stop()
+    await running
+
+
 async def test_a_worker_without_a_place_for_more_is_ready_however_long_it_asks_for_nothing(app: App) -> None:
     blocked = asyncio.Event()
 
@@ -472,6 +487,49 @@ async def test_totals_say_what_became_of_every_attempt_since_the_store_was_made(
     assert sum(n for (_, name), n in totals.items() if name.startswith("wait_le:")) == 6
 
 
+async def ends_of(app: App) -> dict[str, int]:
+    """How attempts ended, in all."""
+    totals = totals_of(await app.store.stats())
+    names = ("completed", "retried", "failed", "dead")
+    sums = {name: sum(n for (_, counted), n in totals.items() if counted == name) for name in names}
+    return {name: n for name, n in sums.items() if n}
+
+
+async def test_what_is_sent_again_is_the_same_and_what_came_since_goes_after_it(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = asyncio.Event()
+    store, sent = app.store, list[Exchange]()
+
+    @app.task(name="first", breaker=None)
+    async def first() -> None: ...
+
+    @app.task(name="second", breaker=None)
+    async def second() -> None:
+        await go.wait()
+
+    async def lose_the_first(exchange: Exchange) -> Exchanged:
+        reply = await MemoryStore.exchange(memory_of(app), exchange)
+        if exchange.counts:
+            sent.append(exchange)
+            if len(sent) == 1:
+                go.set()
+                for _ in range(5):
+                    await asyncio.sleep(0)  # noqa: TID251 - lets the second one end meanwhile
+                raise StoreAway("the answer was lost")
+        return reply
+
+    monkeypatch.setattr(store, "exchange", lose_the_first)
+    await app.aenqueue_many([first.bind(), second.bind()])
+    async with working(app, replace(QUICK, heartbeat_s=10.0)):
+        await until(lambda: len(sent) >= 3)
+    lost, again, later = sent[:3]
+    assert (again.settlements, again.counts, again.counted) == (lost.settlements, lost.counts, lost.counted)
+    assert [{one.task for one in exchange.counts} for exchange in (lost, later)] == [{"first"}, {"second"}]
+    assert [len(exchange.settlements) for exchange in (lost, later)] == [1, 1]
+    assert await ends_of(app) == {"completed": 2}
+
+
 async def test_a_worker_with_nothing_to_settle_or_claim_sends_its_totals_after_a_heartbeat(app: App) -> None:
     blocked = asyncio.Event()
 
@@ -486,7 +544,7 @@ async def test_a_worker_with_nothing_to_settle_or_claim_sends_its_totals_after_a
     settings = replace(QUICK, heartbeat_s=0.1, room=Room(concurrency=1, threads=1))
     async with working(app, settings):
         async with asyncio.timeout(5):
-            while ("quick", "completed") not in totals_of(await app.store.stats()):
+            while ("quick", "received") not in totals_of(await app.store.stats()):
                 await SystemClock().asleep(0.001)
         states = {tally.task: tally.state for tally in (await app.store.stats()).tallies}
         assert states == {"quick": JobState.COMPLETED, "long": JobState.RUNNING}
@@ -500,8 +558,8 @@ async def test_a_worker_that_is_stopped_leaves_its_totals_behind(app: App) -> No
     job = await quick.aenqueue()
     async with working(app, replace(QUICK, heartbeat_s=10.0)):
         await until_state(app, job, JobState.COMPLETED)
-        assert list((await app.store.stats()).totals) == []
-    assert totals_of(await app.store.stats())["quick", "completed"] == 1
+        assert totals_of(await app.store.stats()) == {("quick", "completed"): 1}  # it came with the settlement
+    assert totals_of(await app.store.stats())["quick", "received"] == 1
 
 
 async def test_a_stop_does_not_wait_for_a_store_that_is_away_because_of_totals(
@@ -929,6 +987,7 @@ async def test_a_settlement_that_cannot_be_written_is_buried_and_the_others_are_
         later = await app.tasks[jobs[0].record.task].aenqueue(6)
         await until_state(app, later, JobState.COMPLETED)
     assert (running.result(), picky.failed) == (Exit.DRAINED, 1)
+    assert await ends_of(app) == {"completed": 5, "failed": 1, "dead": 1}
 
 
 async def test_a_settlement_that_cannot_be_written_at_the_end_is_buried_too(app: App, picky: PickyStore) -> None:
@@ -943,6 +1002,7 @@ async def test_a_settlement_that_cannot_be_written_at_the_end_is_buried_too(app:
         async with asyncio.timeout(5):
             assert await running is Exit.DRAINED
     await check_only_the_third_was_buried(app, jobs)
+    assert await ends_of(app) == {"completed": 4, "failed": 1, "dead": 1}
     assert stopped == [1]
     assert (await app.store.stats()).workers == []
 
@@ -957,6 +1017,7 @@ async def test_a_job_that_cannot_be_settled_in_any_way_keeps_nobody(app: App, pi
             await until_state(app, job, JobState.COMPLETED)
     assert running.result() is Exit.DRAINED
     assert (await record_of(app, jobs[2])).state is JobState.RUNNING
+    assert await ends_of(app) == {"completed": 4}
 
 
 class OddStore(MemoryStore):

@@ -43,8 +43,8 @@ function Numbers({ of }: { readonly of: Overview }) {
       <Stat
         name="Health"
         tone={toneOf(of.health)}
-        value={`${Math.round(of.score * 100)}`}
-        note={`of 100, ${of.health}`}
+        value={of.score === null ? "–" : `${Math.round(of.score * 100)}`}
+        note={of.score === null ? "not known yet" : `of 100, ${of.health}`}
       />
       <Stat name="Throughput" value={format.rate(of.per_second)} note="attempts that ended" />
       <Stat

@@ -23,6 +23,7 @@ __all__ = [
     "ADDRESS",
     "COOKIE",
     "GUARD",
+    "HOST_COOKIE",
     "PRINCIPAL",
     "SCHEME",
     "Principal",
@@ -30,8 +31,11 @@ __all__ = [
     "SignedIn",
     "address_of",
     "allowed",
+    "cookie_name",
     "is_change",
     "is_open",
+    "is_public",
+    "is_still_allowed",
     "needs",
     "principal_of",
     "sign_in",
@@ -46,6 +50,8 @@ SCHEME: Final = "holdfast.scheme"
 GUARD: Final = "holdfast.guard"
 COOKIE: Final = "holdfast_session"
 """The cookie of a browser that has signed in."""
+HOST_COOKIE: Final = "__Host-holdfast"
+"""The same over TLS at the root of a host: browsers let no other host, and nobody without TLS, set one of this name."""
 CHALLENGE: Final = 'Bearer realm="holdfast"'
 
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -56,11 +62,14 @@ _ASSETS: Final = "/assets/"
 _VALIDATE: Final = re.compile(r"/tasks/.+/validate", re.DOTALL)
 
 
+def is_public(method: str, path: str) -> bool:
+    """Whether it is the same for all, so that no credential is looked at: the page itself, its document, liveness."""
+    return method in _READING and (path in _OPEN or path.startswith(_ASSETS))
+
+
 def is_open(method: str, path: str) -> bool:
-    """Whether anybody may ask this: the page itself, liveness, and signing in or out. All else needs a principal."""
-    if method in _READING:
-        return path in _OPEN or path.startswith(_ASSETS)
-    return path == "/session"
+    """Whether anybody may ask this: what is public, signing in or out, and who one is. All else needs a principal."""
+    return path == "/session" or is_public(method, path)
 
 
 def is_change(method: str, path: str) -> bool:
@@ -106,6 +115,12 @@ def allowed(scope: Scope, role: Role, *, is_fleet: bool = False) -> Principal:
     return principal
 
 
+def is_still_allowed(request: Request) -> bool:
+    """Whether the credential of a request that has been let in holds still: long streams ask now and then."""
+    guard: Guard = request.scope[GUARD]
+    return guard.is_still_good(request.scope)
+
+
 class SignedIn(Struct, frozen=True, kw_only=True):
     """Somebody who has shown a good token, and the Set-Cookie header that remembers it."""
 
@@ -130,11 +145,23 @@ def unknown(detail: str) -> ProblemError:
     return ProblemError(401, detail, headers={"WWW-Authenticate": CHALLENGE})
 
 
+def cookie_name(scope: Scope) -> str:
+    """The name of the cookie where this request came to."""
+    return HOST_COOKIE if _is_https(scope) and _cookie_path(scope) == "/" else COOKIE
+
+
 def _cookie(scope: Scope, value: str) -> str:
     """Scripts cannot read it, other sites cannot send it, and where there is TLS it is not sent without."""
-    secure = "; Secure" if scope.get(SCHEME, scope.get("scheme")) == "https" else ""
-    path = scope.get("root_path") or "/"
-    return f"{COOKIE}={value}; Path={_path_value(path)}; HttpOnly; SameSite=Strict{secure}"
+    secure = "; Secure" if _is_https(scope) else ""
+    return f"{cookie_name(scope)}={value}; Path={_cookie_path(scope)}; HttpOnly; SameSite=Strict{secure}"
+
+
+def _is_https(scope: Scope) -> bool:
+    return bool(scope.get(SCHEME, scope.get("scheme")) == "https")
+
+
+def _cookie_path(scope: Scope) -> str:
+    return _path_value(scope.get("root_path") or "/")
 
 
 def _path_value(path: str) -> str:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from fastapi import Depends
+from fastapi.routing import APIRoute
 from starlette.requests import Request
 
 from holdfast.app import App
 from holdfast.errors import NotFound
 from holdfast.ops.api.access import allowed
 from holdfast.ops.api.audit import audit
+from holdfast.ops.api.problems import ProblemError
 from holdfast.ops.api.roles import Principal, Role
 from holdfast.ops.api.server import Server, server_of
 from holdfast.types import JobRecord
+
+_REPEATED: Final = frozenset({"state"})
+"""Parameters of a query that may be given several times."""
 
 
 class Asker:
@@ -55,9 +61,22 @@ class Asker:
         await audit(self.request, action, target, outcome)
 
 
+def _refuse_repeated(request: Request) -> None:
+    """422 where a parameter is given twice that has one value: nobody can know which one is meant."""
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute) or not route.dependant.query_params:
+        return  # it takes none, so it does not matter
+    counts = Counter(name for name, _ in request.query_params.multi_items() if name not in _REPEATED)
+    if errors := [(f"query.{name}", "is given more than once") for name, n in counts.items() if n > 1]:
+        raise ProblemError(422, "the request is not as described", errors=errors)
+
+
 def _asker(role: Role, *, is_fleet: bool) -> Callable[[Request], Awaitable[Asker]]:
     async def ask(request: Request) -> Asker:
-        return Asker(request, allowed(request.scope, role, is_fleet=is_fleet))
+        asker = Asker(request, allowed(request.scope, role, is_fleet=is_fleet))
+        if request.scope["query_string"]:
+            _refuse_repeated(request)
+        return asker
 
     return ask  # async, as FastAPI hands others to a thread
 

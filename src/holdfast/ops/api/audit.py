@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -36,6 +37,7 @@ _EVERY_S: Final = 1.0
 _CLOSE_WITHIN_S: Final = 2.0
 _ATTEMPTS: Final = 20
 _REFUSED: Final = "refused"
+_SAFE: Final = "/:@=&;,+$!*()[]~%"
 
 
 class Entry(Struct, frozen=True, array_like=True):
@@ -48,6 +50,9 @@ class Entry(Struct, frozen=True, array_like=True):
     action: str
     target: str
     outcome: str
+    who_id: str = ""
+    """The id of the token: names may be given twice."""
+    tenant: str | None = None
 
     @property
     def is_refusal(self) -> bool:
@@ -90,6 +95,8 @@ class AuditTrail:
             action=_clean(action, 100),
             target=_clean(target, 200),
             outcome=_clean(outcome, 100),
+            who_id=principal.token_id if principal else "",
+            tenant=_clean(principal.tenant, 200) if principal and principal.tenant is not None else None,
         )
         fields = msgspec.structs.asdict(entry)
         level = logging.WARNING if entry.is_refusal else logging.INFO
@@ -99,7 +106,7 @@ class AuditTrail:
             entry.who,
             entry.role,
             entry.address,
-            f"{entry.action} {entry.target}".strip(),
+            f"{entry.action} {_quoted(entry.target)}" if entry.target else entry.action,
             entry.outcome,
             extra={name: value for name, value in fields.items() if name != "at"},
         )
@@ -112,7 +119,8 @@ class AuditTrail:
 
     def refused(self, scope: Scope, path: str, status: int) -> None:
         """A request that was turned away."""
-        self.record(scope, f"{scope['method']} {path}", "", f"{_REFUSED} {status}")
+        shown = quote(redacted_text(path), _SAFE, errors="replace")  # redacted first: escapes may hide a secret's name
+        self.record(scope, f"{scope['method']} {shown}", "", f"{_REFUSED} {status}")
 
     async def entries(self) -> list[Entry]:
         """The latest entries, newest first, with those that are still to be written."""
@@ -202,6 +210,12 @@ def _decoded(data: bytes | None) -> Sequence[Entry]:
         return msgspec.json.decode(data or b"[]", type=list[Entry])
     except (ValueError, RecursionError):
         return ()
+
+
+def _quoted(text: str) -> str:
+    """Text from outside within a line: where it ends is seen, whatever is in it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _clean(text: str, most: int) -> str:

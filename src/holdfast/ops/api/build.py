@@ -13,6 +13,7 @@ from starlette.routing import Route
 from holdfast.app import App
 from holdfast.ops.api import problems
 from holdfast.ops.api.guard import Guard
+from holdfast.ops.api.heads import Heads
 from holdfast.ops.api.openapi import Responses, changes, document
 from holdfast.ops.api.page_files import Page
 from holdfast.ops.api.routes import fleet, jobs, letters, replays, retry, session, watching
@@ -55,7 +56,10 @@ def build_api(app: App, settings: ApiSettings | None = None) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
         separate_input_output_schemas=False,
         redirect_slashes=False,
-        middleware=[Middleware(Guard, settings=settings, trail=server.trail, clock=app.clock)],
+        middleware=[
+            Middleware(Guard, settings=settings, trail=server.trail, clock=app.clock, bodies=server.bodies),
+            Middleware(Heads),
+        ],
     )
     api.state.holdfast = server
     api.openapi = lambda: document(api)  # type: ignore[method-assign]

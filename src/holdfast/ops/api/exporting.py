@@ -11,9 +11,10 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from holdfast.ops.api.hiding import hidden
+from holdfast.ops.api.searching import every
 from holdfast.ops.redact import redacted_text
 from holdfast.ports import Query, Store
-from holdfast.runtime.export import BATCH, FORMAT
+from holdfast.runtime.export import FORMAT
 from holdfast.types import JobRecord, JobState
 
 COLUMNS: Final = (
@@ -25,7 +26,10 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 async def lines_of(store: Store, query: Query) -> AsyncIterator[bytes]:
-    """Each letter with every attempt as a line of JSON, as `holdfast dlq export` has it but without secrets."""
+    """Each letter with every attempt as a line of JSON, as `holdfast dlq export` has it but without secrets.
+
+    `redacted` has JSON pointers to what was left out; a line without some of its arguments cannot be imported.
+    """
     async for records in _pages(store, query, with_attempts=True):
         yield b"".join(msgspec.json.encode(_line(record)) + b"\n" for record in records)
 
@@ -38,26 +42,27 @@ async def csv_of(store: Store, query: Query) -> AsyncIterator[bytes]:
 
 
 async def _pages(store: Store, query: Query, *, with_attempts: bool) -> AsyncIterator[list[JobRecord]]:
-    query = replace(query, states=(JobState.DEAD_LETTER,), limit=BATCH, cursor="")
-    while True:
-        page = await store.find(query)
-        found = list(page.items)
-        if with_attempts and found:
+    async for found in every(store, replace(query, states=(JobState.DEAD_LETTER,))):
+        records = list(found)
+        if with_attempts:
             whole = await store.get([record.id for record in found])
-            found = [one for one in whole if one is not None and one.state is JobState.DEAD_LETTER]
-        if found:
-            yield found
-        if not page.cursor:
-            return
-        query = replace(query, cursor=page.cursor)
+            records = [one for one in whole if one is not None and one.state is JobState.DEAD_LETTER]
+        if records:
+            yield records
 
 
 def _line(record: JobRecord) -> dict[str, Any]:
     fields: dict[str, Any] = {"holdfast": FORMAT} | asdict(record)
+    left_out: list[str] = []
     for name in ("payload", "original_payload", "result"):
-        fields[name] = hidden(fields[name]).value
-    for name in ("reason", "message"):
+        shown = hidden(fields[name])
+        fields[name] = shown.value
+        left_out += [f"/{name}{pointer}" for pointer in shown.pointers]
+    fields["redacted"] = left_out
+    for name in ("reason", "message", "user", "project"):
         fields[name] = redacted_text(fields[name])
+    if record.idempotency_key is not None:
+        fields["idempotency_key"] = redacted_text(record.idempotency_key)
     fields["attempts"] = [
         replace(one, message=redacted_text(one.message), traceback=redacted_text(one.traceback))
         for one in record.attempts
@@ -68,8 +73,7 @@ def _line(record: JobRecord) -> dict[str, Any]:
 def _cells(record: JobRecord) -> list[str]:
     fields = asdict(record) | {
         "arguments": msgspec.json.encode(hidden(record.payload).value).decode(),
-        "reason": redacted_text(record.reason),
-        "message": redacted_text(record.message),
+        **{name: redacted_text(getattr(record, name)) for name in ("reason", "message", "user", "project")},
     }
     return [_cell(fields[name]) for name in COLUMNS]
 

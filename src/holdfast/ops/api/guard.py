@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from typing import TYPE_CHECKING, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.clock import SystemClock
-from holdfast.ops.api.access import ADDRESS, COOKIE, GUARD, PRINCIPAL, SCHEME, is_change, is_open, unknown
+from holdfast.ops.api.access import (
+    ADDRESS,
+    GUARD,
+    PRINCIPAL,
+    SCHEME,
+    cookie_name,
+    is_change,
+    is_open,
+    is_public,
+    unknown,
+)
 from holdfast.ops.api.audit import AUDIT, AuditTrail
-from holdfast.ops.api.bodies import Gone, read_again, read_body
-from holdfast.ops.api.limits import BadBody, Buckets, caller_key, check_json
+from holdfast.ops.api.bodies import Bodies, Gone, read_again
+from holdfast.ops.api.limits import BadBody, Buckets, Places, caller_key, check_json
 from holdfast.ops.api.origins import host_of, is_same_origin
 from holdfast.ops.api.problems import ProblemError, problem, unexpected
 from holdfast.ops.api.roles import LOCAL, Principal
@@ -44,7 +55,18 @@ _LOOKED_AT: Final = frozenset(
     b"forwarded via x-real-ip x-forwarded-for x-forwarded-host x-forwarded-proto".split()
 )
 _BY_PROXIES: Final = ("forwarded", "via", "x-real-ip", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto")
-_MAX_COOKIES: Final = 5
+_MAX_COOKIES: Final = 20
+_SESSION: Final = "/session"
+_SESSION_BODY: Final = 1024
+_SESSION_BODY_S: Final = 3.0
+"""Whoever signs in is not known yet, and a token is short."""
+_STRANGERS_EACH: Final = 16
+_STRANGERS_BYTES: Final = 1_048_576
+"""Bodies on their way of people who are not known: of one address, and in all."""
+_EVENTS: Final = "/events"
+_LEAST_STREAMS: Final = 20
+_LARGE_BODY: Final = 65_536
+"""Bytes from which on a body is looked through on a thread, so that others are answered meanwhile."""
 _NO_TOKENS: Final = "this server has no tokens, so it answers to this machine alone; give it some: holdfast token new"
 
 Headers = dict[str, list[str]]
@@ -60,17 +82,22 @@ class Guard:
         *,
         trail: AuditTrail | None = None,
         clock: Clock | None = None,
+        bodies: Bodies | None = None,
     ) -> None:
         self._app = app
         self._settings = settings
         self._trail = trail or AuditTrail()
         self._clock = clock or SystemClock()
+        self._bodies = bodies or Bodies(self._clock)
         self._tokens = settings.tokens if isinstance(settings.tokens, TokenFile) else Tokens(settings.tokens)
         self._hosts = LOOPBACK_NAMES | set(settings.hosts)
         self._reads = Buckets(rate_of("read_rate", settings.read_rate))
         self._changes = Buckets(rate_of("rate", settings.rate))
         self._submits = Buckets(rate_of("submit_rate", settings.submit_rate))
         self._wrong = Buckets(rate_of("login_rate", settings.login_rate))
+        self._sign_ins = Buckets(rate_of("login_rate", settings.login_rate))
+        self._strangers = Places(each=_STRANGERS_EACH, all_together=_STRANGERS_BYTES)
+        self._streams = Places(each=max(_LEAST_STREAMS, settings.max_clients // 5))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse it, or let it through."""
@@ -90,14 +117,29 @@ class Guard:
         try:
             self._check(scope, headers, method, path)
             if method not in _READING:
-                receive = await self._with_body(headers, receive)
+                receive = await self._with_body(scope, headers, path, receive)
         except ProblemError as error:
             answer = problem(error.status, error.detail, retry_after=error.retry_after, headers=error.headers)
             await answer(scope, receive, send)
         except Gone:
             return
         else:
+            if path == _EVENTS:
+                await self._pass_stream(scope, receive, send)
+            else:
+                await self._pass(scope, receive, send)
+
+    async def _pass_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The same for one that lasts: nobody may take the places of all others. This machine alone has nobody else."""
+        principal = scope[PRINCIPAL]
+        if principal is LOCAL:
             await self._pass(scope, receive, send)
+            return
+        with self._streams.taken(_caller(principal, scope[ADDRESS])) as is_taken:
+            if is_taken:
+                await self._pass(scope, receive, send)
+                return
+        await problem(429, "this token listens too often already", retry_after=5.0)(scope, receive, send)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         """To the routes. What they break with is answered here, so that this answer has its headers too."""
@@ -125,23 +167,45 @@ class Guard:
                 raise ProblemError(429, "too many wrong tokens from this address", retry_after=wait_s) from None
             raise unknown(str(error)) from None
 
+    def is_still_good(self, scope: Scope) -> bool:
+        """Whether the credential of a request that was let in still stands for the same principal."""
+        if not self._settings.has_tokens:
+            return True  # nothing can be taken back
+        headers = _headers(scope)
+        for text in [_bearer(headers)] if "authorization" in headers else _sessions(scope, headers):
+            try:
+                if self._tokens.find(text, self._clock.now()).principal == scope[PRINCIPAL]:
+                    return True
+            except BadToken:
+                continue
+        return False
+
     # ---------------------------------------------------------------- in the order in which it is asked
 
     def _check(self, scope: Scope, headers: Headers, method: str, path: str) -> None:
         host = self._check_host(headers)
-        principal, is_bearer = self._principal(scope, headers, is_open(method, path))
+        if is_public(method, path):
+            principal, is_bearer = None, False
+        else:
+            principal, is_bearer = self._principal(scope, headers, is_open(method, path))
         scope[PRINCIPAL] = principal
         self._check_rate(principal, scope[ADDRESS], method, path)
-        if principal is None and not is_open(method, path):
+        if principal is None and not (is_open(method, path) and self._can_sign_in(method, path)):
             is_closed = self._settings.is_loopback and not self._settings.has_tokens
-            raise unknown(_NO_TOKENS if is_closed else "sign in, or send a token in the header Authorization, after Bearer")
+            raise unknown(
+                _NO_TOKENS if is_closed else "sign in, or send a token in the header Authorization, after Bearer"
+            )
         if not is_bearer:
             if not is_same_origin(method, headers, host, scope[SCHEME]):
                 raise ProblemError(403, "this came from the page of another site")
-            if _is_unsaid(method, headers):
+            if _is_unsaid(scope, headers):
                 raise ProblemError(403, "a change by cookie needs the header Origin, or a token in Authorization")
         if self._settings.read_only and is_change(method, path):
             raise ProblemError(403, "this API is read-only")
+
+    def _can_sign_in(self, method: str, path: str) -> bool:
+        """Whoever asks who they are is told to sign in only where that can be done."""
+        return self._settings.has_tokens or path != _SESSION or method not in _READING
 
     def _check_host(self, headers: Headers) -> str:
         """Another name in Host than ours is a page of somebody else whose name leads here: DNS rebinding."""
@@ -157,16 +221,12 @@ class Guard:
     def _principal(self, scope: Scope, headers: Headers, is_open_path: bool) -> tuple[Principal | None, bool]:
         """Who is asking, and whether it is by a header that no other site can make a browser send."""
         if "authorization" in headers:
-            given = headers["authorization"]
-            scheme, _, text = given[0].partition(" ")
-            if len(given) > 1 or scheme.lower() != "bearer":
-                text = ""
             if not self._settings.has_tokens:
                 return self._local(scope, headers), False
-            return self.sign_in(scope, text.strip()), True
+            return self.sign_in(scope, _bearer(headers)), True
         if not self._settings.has_tokens:
             return self._local(scope, headers), False
-        if cookies := _sessions(headers):
+        if cookies := _sessions(scope, headers):
             return self._by_cookie(scope, cookies, is_open_path), False
         return None, False
 
@@ -193,11 +253,10 @@ class Guard:
         return LOCAL
 
     def _check_rate(self, principal: Principal | None, address: str, method: str, path: str) -> None:
-        if principal is None or principal is LOCAL:
-            key = caller_key(address)
-        else:
-            key = f"{principal.name} {principal.tenant or ''}"
-        if not is_change(method, path):
+        key = _caller(principal, address)
+        if method == "POST" and path == _SESSION:
+            buckets, key = self._sign_ins, caller_key(address)
+        elif not is_change(method, path):
             buckets = self._reads
         elif path == "/jobs":
             buckets = self._submits
@@ -207,9 +266,11 @@ class Guard:
         if wait_s > 0.0:
             raise ProblemError(429, "too many requests", retry_after=wait_s)
 
-    async def _with_body(self, headers: Headers, receive: Receive) -> Receive:
+    async def _with_body(self, scope: Scope, headers: Headers, path: str, receive: Receive) -> Receive:
         """The body, read here: whole, in time, no larger than allowed, and JSON that means one thing."""
-        limit = self._settings.max_body
+        limit, within_s = self._settings.max_body, self._settings.body_s
+        if path == _SESSION:
+            limit, within_s = min(limit, _SESSION_BODY), min(within_s, _SESSION_BODY_S)
         size = headers.get("content-length", ["0"])[0]
         if size.isdecimal() and int(size) > limit:
             raise ProblemError(413, f"the body is larger than {limit} bytes")
@@ -218,16 +279,20 @@ class Guard:
         kind = headers.get("content-type", [""])[0].partition(";")[0].strip().lower()
         if kind != "application/json":
             raise ProblemError(415, "the body must be application/json")
+        if scope[PRINCIPAL] is None:
+            with self._strangers.taken(caller_key(scope[ADDRESS]), limit) as is_taken:
+                if not is_taken:
+                    raise ProblemError(429, "too many are signing in at this moment", retry_after=within_s)
+                body = await self._bodies.read(receive, limit, within_s)
+        else:
+            body = await self._bodies.read(receive, limit, within_s)
         try:
-            async with self._clock.timeout(self._settings.body_s):
-                body = await read_body(receive, limit)
-        except TimeoutError:
-            raise ProblemError(408, f"the body was not there within {self._settings.body_s:g} s") from None
-        if body:
-            try:
+            if len(body) > _LARGE_BODY:
+                await asyncio.to_thread(check_json, body)
+            elif body:
                 check_json(body)
-            except BadBody as error:
-                raise ProblemError(422, str(error)) from None
+        except BadBody as error:
+            raise ProblemError(422, str(error)) from None
         return read_again(body, receive)
 
     # ---------------------------------------------------------------- out
@@ -242,7 +307,7 @@ class Guard:
                 if not any(name.lower() == b"cache-control" for name, _ in given):
                     message["headers"].append(_NO_STORE)
                 if message["status"] in {401, 403} and (
-                    scope["method"] not in _READING or "authorization" in headers or _sessions(headers)
+                    scope["method"] not in _READING or "authorization" in headers or _sessions(scope, headers)
                 ):
                     self._trail.refused(scope, path, message["status"])
             await send(message)
@@ -280,21 +345,34 @@ def _headers(scope: Scope) -> Headers:
     return found
 
 
-def _sessions(headers: Headers) -> list[str]:
+def _bearer(headers: Headers) -> str:
+    """The token in the header Authorization; empty where there is none, or more than one."""
+    given = headers["authorization"]
+    scheme, _, text = given[0].partition(" ")
+    return text.strip() if len(given) == 1 and scheme.lower() == "bearer" else ""
+
+
+def _caller(principal: Principal | None, address: str) -> str:
+    """Whoever is limited by themselves: a token, or where none is asked for an address."""
+    return f"token {principal.token_id}" if principal is not None and principal.token_id else caller_key(address)
+
+
+def _sessions(scope: Scope, headers: Headers) -> list[str]:
     """The values of our cookie; more than a few are somebody's play."""
+    ours = cookie_name(scope)
     found = []
     for line in headers.get("cookie", ()):
         for pair in line.split(";"):
             name, _, value = pair.strip().partition("=")
-            if name == COOKIE:
+            if name == ours:
                 found.append(value.strip('"'))
     return found[:_MAX_COOKIES]
 
 
-def _is_unsaid(method: str, headers: Headers) -> bool:
+def _is_unsaid(scope: Scope, headers: Headers) -> bool:
     """Whether a cookie came without a word about the page that sent it; every browser of today says one."""
     is_said = "origin" in headers or "sec-fetch-site" in headers
-    return method not in _READING and not is_said and bool(_sessions(headers))
+    return scope["method"] not in _READING and not is_said and bool(_sessions(scope, headers))
 
 
 def _is_loopback(address: str) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.errors import Invalid
-from holdfast.ops.redact import HIDDEN, is_secret, redacted_text
+from holdfast.ops.redact import HIDDEN, NAME_KEYS, hidden_items, hidden_keys, hides, redacted_text
 
 _ABSENT: Final = object()
 
@@ -34,19 +36,22 @@ def hidden(data: bytes | None) -> Hidden:
     return Hidden(shown, tuple(pointers))
 
 
-def _shown(value: Any, pointer: str, pointers: list[str]) -> Any:
+def _shown(value: Any, pointer: str, pointers: list[str], *, is_hidden: bool = False) -> Any:
+    if is_hidden:
+        pointers.append(pointer)
+        return HIDDEN
     if isinstance(value, dict):
-        found = {}
+        keys, found = hidden_keys(value), {}
         for key, one in value.items():
-            below = f"{pointer}/{_escaped(key)}"
-            if is_secret(key) and one not in (None, ""):
+            name = redacted_text(key)
+            below = f"{pointer}/{_escaped(name)}"
+            if name != key:
                 pointers.append(below)
-                found[key] = HIDDEN
-            else:
-                found[key] = _shown(one, below, pointers)
+            found[name] = _shown(one, below, pointers, is_hidden=key in keys)
         return found
     if isinstance(value, list):
-        return [_shown(one, f"{pointer}/{i}", pointers) for i, one in enumerate(value)]
+        items = hidden_items(value)
+        return [_shown(one, f"{pointer}/{i}", pointers, is_hidden=i in items) for i, one in enumerate(value)]
     if isinstance(value, str) and (text := redacted_text(value)) != value:
         pointers.append(pointer)
         return text
@@ -56,47 +61,100 @@ def _shown(value: Any, pointer: str, pointers: list[str]) -> Any:
 def unhidden(edited: Mapping[str, Any], stored: bytes) -> dict[str, Any]:
     """The edited arguments, where what still reads as it was shown keeps its stored value.
 
-    Invalid where nobody can know which stored value is meant: a hidden one that was moved, or is in a list whose
-    length has changed.
+    Under a name, that name says which value is meant. In a list only the place does, so an item with something hidden
+    in it keeps that only if all of the item still reads as stored at its place, and no other item of the stored list
+    reads the same; of a list that was left as it was shown, all is kept. Invalid wherever it is not certain.
     """
     try:
         before = msgspec.json.decode(stored)
-    except (ValueError, RecursionError):
-        before = {}
-    found: dict[str, Any] = _restored(dict(edited), before, "", is_certain=True)
+        _shown(before, "", [])
+    except (ValueError, RecursionError):  # it was shown as one text, so nothing of it can be given back
+        before = _ABSENT
+    return _restored_fields(dict(edited), before, "")
+
+
+def _restored(edited: Any, before: Any, pointer: str, *, is_hidden: bool) -> Any:
+    """What goes under a name."""
+    if not _has_hidden(edited):
+        return edited
+    if before is not _ABSENT and _same_for_all(_reads(before, is_hidden=is_hidden)) == _same_for_all(edited):
+        return before
+    if isinstance(edited, dict):
+        return _restored_fields(edited, before, pointer)
+    if isinstance(edited, list):
+        return _restored_items(edited, before, pointer)
+    raise _uncertain(pointer)
+
+
+def _restored_fields(edited: dict[str, Any], before: Any, pointer: str) -> dict[str, Any]:
+    known = before if isinstance(before, dict) else {}
+    keys = hidden_keys(known)
+    found = {}
+    for shown, one in edited.items():
+        below = f"{pointer}/{_escaped(shown)}"
+        key = _stored_key(shown, known, below)
+        value = known.get(key, _ABSENT)
+        if key in keys and not hides(key, value) and any(edited.get(name) != known.get(name) for name in NAME_KEYS):
+            value = _ABSENT  # it is hidden because of a name beside it, and that is another one now
+        found[key] = _restored(one, value, below, is_hidden=key in keys)
     return found
 
 
-def _restored(edited: Any, before: Any, pointer: str, *, is_certain: bool) -> Any:
-    if isinstance(edited, dict):
-        known = before if isinstance(before, dict) else {}
-        return {
-            key: _leaf(one, known.get(key, _ABSENT), f"{pointer}/{_escaped(key)}", key, is_certain)
-            for key, one in edited.items()
-        }
-    if isinstance(edited, list):
-        items = before if isinstance(before, list) else []
-        is_certain = is_certain and len(items) == len(edited)
-        return [
-            _leaf(one, items[i] if i < len(items) else _ABSENT, f"{pointer}/{i}", "", is_certain)
-            for i, one in enumerate(edited)
-        ]
-    return edited
+def _stored_key(shown: str, known: Mapping[str, Any], pointer: str) -> str:
+    """The key of the stored object that is shown like this."""
+    if HIDDEN not in shown or shown in known:
+        return shown
+    alike = [key for key in known if redacted_text(key) == shown]
+    if len(alike) != 1:
+        raise _uncertain(pointer)
+    return alike[0]
 
 
-def _leaf(edited: Any, before: Any, pointer: str, key: str, is_certain: bool) -> Any:
-    if isinstance(edited, dict | list):
-        return _restored(edited, before, pointer, is_certain=is_certain)
-    if not isinstance(edited, str) or HIDDEN not in edited:
-        return edited
-    if is_certain and before is not _ABSENT and _reads(before, key) == edited:
-        return before
-    raise Invalid(f"the value at {pointer} reads {HIDDEN}, and it is not certain what it stands for: write it out")
+def _restored_items(edited: list[Any], before: Any, pointer: str) -> list[Any]:
+    items = before if isinstance(before, list) else []
+    shown = [_same_for_all(_reads(one)) for one in items]
+    alike = Counter(shown)
+    found = []
+    for i, one in enumerate(edited):
+        if not _has_hidden(one):
+            found.append(one)
+        elif i < len(items) and shown[i] == _same_for_all(one) and alike[shown[i]] == 1:
+            found.append(items[i])
+        else:
+            raise _uncertain(f"{pointer}/{i}")
+    return found
 
 
-def _reads(value: Any, key: str) -> Any:
-    """How a stored value is shown under this key."""
-    return HIDDEN if is_secret(key) and value not in (None, "") else _shown(value, "", [])
+def _has_hidden(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(HIDDEN in key or _has_hidden(one) for key, one in value.items())
+    if isinstance(value, list):
+        return any(_has_hidden(one) for one in value)
+    return isinstance(value, str) and HIDDEN in value
+
+
+def _uncertain(pointer: str) -> Invalid:
+    return Invalid(
+        f"the value at {pointer} has {HIDDEN} in it, and it is not certain what that stands for: write it out"
+    )
+
+
+def _reads(value: Any, *, is_hidden: bool = False) -> Any:
+    """How a stored value is shown."""
+    return _shown(value, "", [], is_hidden=is_hidden)
+
+
+def _same_for_all(value: Any) -> str:
+    """What is the same for values that are the same in JSON: a browser writes 1.0 as 1, and true is no number."""
+    return json.dumps(_with_whole_numbers(value), sort_keys=True)
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_whole_numbers(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_with_whole_numbers(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _escaped(key: str) -> str:

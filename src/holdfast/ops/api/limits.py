@@ -1,4 +1,4 @@
-"""How much one caller may ask for: requests in a time, and what a body may be."""
+"""How much one caller may ask for: requests in a time, places at a time, and what a body may be."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import ipaddress
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any, Final, NoReturn
 
 from holdfast.policy.limiter import Rate, Starts
@@ -15,8 +17,9 @@ MAX_DEPTH: Final = 100
 """Levels of arrays and objects in a body."""
 _MAX_KEYS: Final = 10_000
 _TEXT: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-_BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
+_BITS: Final = bytes.maketrans(b"[{]}", b"1100")
 _ALL_BUT_BRACKETS: Final = bytes(one for one in range(256) if one not in b"[]{}")
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{4001}")
 
 
 class Buckets:
@@ -47,6 +50,33 @@ class Buckets:
         return starts.take(self._rate, now)
 
 
+class Places:
+    """What is under way at a time: so many of each caller, and so much of all together."""
+
+    def __init__(self, *, each: int, all_together: int | None = None) -> None:
+        self._each = each
+        self._all = all_together
+        self._taken: dict[str, int] = {}
+        self._size = 0
+
+    @contextmanager
+    def taken(self, key: str, size: int = 1) -> Iterator[bool]:
+        """Take a place for as long as the block lasts; False, and none is taken, where there is none left."""
+        held = self._taken.get(key, 0)
+        if held >= self._each or (self._all is not None and self._size + size > self._all):
+            yield False
+            return
+        self._taken[key] = held + 1
+        self._size += size
+        try:
+            yield True
+        finally:
+            self._size -= size
+            self._taken[key] -= 1
+            if not self._taken[key]:
+                del self._taken[key]
+
+
 def caller_key(address: str) -> str:
     """An address as it is limited: one of IPv6 by its network, since whoever has one has the 2^64 beside it."""
     try:
@@ -70,12 +100,16 @@ def check_json(body: bytes) -> None:
     Keys that are there twice, NaN and infinity, halves of a character, encodings other than UTF-8, and a nesting that
     would use up a reader's stack.
     """
-    if _is_deep(body):
+    bare = _TEXT.sub(b"", body)
+    if _is_deep(bare):
         raise BadBody(f"the body is nested more than {MAX_DEPTH} levels deep")
     try:
         text = body.decode()
     except UnicodeDecodeError:
         raise BadBody("the body is not UTF-8") from None
+    has_escapes = "\\u" in text
+    if not (has_escapes or b"{" in bare or b"N" in bare or b"I" in bare or _LONG_NUMBER.search(bare)):
+        return  # nothing in it can mean two things, and building half a million lists takes long
     try:
         value = _decode(text)
     except json.JSONDecodeError:
@@ -86,21 +120,28 @@ def check_json(body: bytes) -> None:
         raise
     except ValueError:  # a whole number of thousands of digits
         raise BadBody("the body has a number that is too long") from None
-    if "\\u" in text:
+    if has_escapes:
         _check_text(value)
 
 
-def _is_deep(body: bytes) -> bool:
-    """Whether it has too many levels; by whole passes over the body, since it may be a megabyte."""
-    if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
+def _is_deep(bare: bytes) -> bool:
+    """Whether a body without its texts has too many levels; in one pass, eight brackets at a time."""
+    brackets = bare.translate(_BITS, _ALL_BUT_BRACKETS)
+    if brackets.count(b"1") <= MAX_DEPTH:
         return False
-    brackets = _TEXT.sub(b"", body).translate(_BRACKETS, _ALL_BUT_BRACKETS)
-    for _ in range(MAX_DEPTH):
-        fewer = brackets.replace(b"[]", b"")  # one level less: the innermost
-        if len(fewer) == len(brackets):
-            return brackets.count(b"[") > MAX_DEPTH  # none left, or they do not fit, and it is no JSON
-        brackets = fewer
-    return bool(brackets)
+    brackets += b"0" * (-len(brackets) % 8)
+    depth = 0
+    for eight in int(brackets, 2).to_bytes(len(brackets) // 8, "big"):
+        if depth > MAX_DEPTH - 8 and depth + _PEAKS[eight] > MAX_DEPTH:
+            return True
+        depth += _STEPS[eight]
+    return False
+
+
+def _steps(eight: int) -> tuple[int, int]:
+    """How much deeper eight brackets lead in the end, and at most on the way."""
+    depths = list(accumulate(1 if eight >> place & 1 else -1 for place in range(7, -1, -1)))
+    return depths[-1], max(depths)
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -122,3 +163,4 @@ def _check_text(value: Any) -> None:
 
 
 _decode: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant).decode
+_STEPS, _PEAKS = zip(*map(_steps, range(256)), strict=True)

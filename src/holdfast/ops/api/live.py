@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.errors import StoreError
+from holdfast.errors import HoldfastError, StoreError
 from holdfast.ops.api import schemas
+from holdfast.ops.api.listener import Listener
 from holdfast.ops.api.overview import MINUTES, Condition, overview_of
 from holdfast.ops.api.shapes import replay_of
+from holdfast.ops.api.sharing import Shared
 from holdfast.ops.redact import redacted_text
-from holdfast.ports import Exchange, Query, Value
+from holdfast.ports import Clock, Exchange, Query, Value
 from holdfast.runtime import replay as replays
 from holdfast.types import Group, JobState
 
@@ -27,13 +30,17 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.5
 """Between two looks, so at most two messages of a topic go out a second."""
-PING_S: Final = 15.0
-"""A comment after so long without news, so that nobody in between takes the connection for dead."""
+REACH_S: Final = 2.0
+"""How long the store has to answer whether it is there."""
 _GROUPS_EVERY: Final = 4
 _HEALTH_S: Final = 5.0
+_SCORE_WITHIN_S: Final = 1.0
+_OLDEST_SCORE_S: Final = 60.0
+_UNKNOWN: Final = Condition("unknown", None, [])
+_TENANTS_A_TURN: Final = 8
+"""So many tenants' groups are looked at in one turn: many tenants are told later, and the store is asked no more."""
 _MOST_GROUPS: Final = 50
 _REPLAYS_SHOWN: Final = 20
-_CLOSED: Final = b"event: closed\ndata: {}\n\n"
 
 _logger = logging.getLogger("holdfast.api")
 
@@ -50,12 +57,17 @@ class Live:
         self._condition: tuple[float, Condition] | None = None
         self._examining: asyncio.Task[Condition] | None = None
         self._has_failed = False
-        self._looking = asyncio.Lock()
+        self._looking = Shared(self._look)
+        self._reaching = Shared(self._reach)
+        self._reached_s: float | None = None
         self._latest: dict[tuple[str, str | None], tuple[int, bytes]] = {}
         self._written: dict[tuple[str, str | None], bytes] = {}
         self._version = 0
         self._news = asyncio.Event()
         self._listeners: dict[str | None, int] = {}
+        self._groups_due: dict[str | None, int] = {}
+        """For whom there are listeners, and from which turn on their groups are looked at again."""
+        self._turn_number = 0
         self._poller: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
@@ -67,38 +79,40 @@ class Live:
         """How many listen."""
         return sum(self._listeners.values())
 
-    async def listen(self, tenant: str | None) -> AsyncIterator[bytes]:
-        """Messages as server-sent events, until the server closes; a tenant's people hear of its dead letters only."""
+    def join(self, tenant: str | None, is_welcome: Callable[[], bool] = lambda: True) -> Listener:
+        """Take a place among those who listen, from now until it leaves; see Listener."""
+        listener = Listener(self, self._clock, tenant, is_welcome)
         self._listeners[tenant] = self._listeners.get(tenant, 0) + 1
-        try:
-            self._begin()
-            yield b"retry: 2000\n\n"
-            seen = 0
-            while not self._is_closed:
-                news = self._news
-                fresh = [
-                    (version, message)
-                    for (_, of), (version, message) in self._latest.items()
-                    if version > seen and of in (_EVERYBODY, tenant)
-                ]
-                if fresh:
-                    seen = max(version for version, _ in fresh)
-                    yield b"".join(message for _, message in sorted(fresh))
-                    continue
-                try:
-                    async with self._clock.timeout(PING_S):
-                        await news.wait()
-                except TimeoutError:
-                    yield b": still here\n\n"
-            yield _CLOSED
-        finally:
-            self._listeners[tenant] -= 1
-            if not self._listeners[tenant]:
-                del self._listeners[tenant]
-                self._forget(tenant)
-            if not self._listeners and self._poller is not None:
-                self._poller.cancel()
-                self._poller = None
+        self._begin()
+        self._groups_due.setdefault(tenant, self._turn_number)
+        return listener
+
+    def leave(self, tenant: str | None) -> None:
+        """Give a place back; for Listener."""
+        self._listeners[tenant] -= 1
+        if not self._listeners[tenant]:
+            del self._listeners[tenant], self._groups_due[tenant]
+            self._forget(tenant)
+        if not self._listeners and self._poller is not None:
+            self._poller.cancel()
+            self._poller = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether every stream has to end."""
+        return self._is_closed
+
+    @property
+    def news(self) -> asyncio.Event:
+        """Set when there is something newer than now."""
+        return self._news
+
+    def since(self, version: int, tenant: str | None) -> tuple[int, bytes]:
+        """The latest messages of all topics that are newer than this, for a tenant's people; and how new they are."""
+        fresh = sorted(
+            found for (_, of), found in self._latest.items() if found[0] > version and of in (_EVERYBODY, tenant)
+        )
+        return (fresh[-1][0] if fresh else version), b"".join(message for _, message in fresh)
 
     def close(self) -> None:
         """End every stream: a server that stops does not wait for them."""
@@ -112,18 +126,28 @@ class Live:
             self._latest.clear()
             self._written.clear()
             self._news = asyncio.Event()
+            self._turn_number = 0
+            self._groups_due = dict.fromkeys(self._groups_due, 0)
             self._poller = loop.create_task(self._poll(), name="holdfast-live")
 
     # ---------------------------------------------------------------- looking
 
     async def overview(self, *, is_fresh: bool = False) -> schemas.Overview:
         """What there is: not older than half a second, or of this moment."""
-        async with self._looking:  # whoever asks at the same time shares one look
-            known = self._overview
-            if is_fresh or known is None or not 0.0 <= self._clock.monotonic() - known[0] < LOOK_S:
-                found = await self._look()
-                known = self._overview = (self._clock.monotonic(), found)
-            return known[1]
+        known = self._overview
+        if is_fresh or known is None or not 0.0 <= self._clock.monotonic() - known[0] < LOOK_S:
+            return await self._looking.ask(is_fresh=is_fresh)
+        return known[1]
+
+    async def reach(self) -> None:
+        """Make sure that the store answers, or has half a second ago: StoreError or TimeoutError, after 2 s at most."""
+        if self._reached_s is None or not 0.0 <= self._clock.monotonic() - self._reached_s < LOOK_S:
+            await self._reaching.ask()
+
+    async def _reach(self) -> None:
+        async with self._clock.timeout(REACH_S):
+            await self._app.store.exchange(Exchange(seen=self._seen))
+        self._reached_s = self._clock.monotonic()
 
     async def _look(self) -> schemas.Overview:
         store = self._app.store
@@ -133,17 +157,31 @@ class Live:
             self._seen = max(self._seen, value.version)
             self._values[value.key] = value
         stats = await store.stats(int(reply.now // 60) - MINUTES + 1)
-        return overview_of(stats, self._values, capabilities, await self.condition())
+        found = overview_of(stats, self._values, capabilities, await self.condition())
+        self._overview = (self._clock.monotonic(), found)
+        return found
 
     async def condition(self) -> Condition:
         """How the app is, and its alerts, as of a few seconds ago: checks may take long, and nobody waits for them."""
+        examining = self._examined()
+        if self._condition is None:
+            await _bounded(examining, self._clock)
+        return _UNKNOWN if self._condition is None else self._condition[1]
+
+    async def score(self) -> float | None:
+        """The app's health from 0 to 1, within a second whatever its checks do; None where all that is known is old."""
+        await _bounded(self._examined(), self._clock)
+        known = self._condition
+        is_known = known is not None and 0.0 <= self._clock.monotonic() - known[0] < _OLDEST_SCORE_S
+        return known[1].score if known is not None and is_known else None
+
+    def _examined(self) -> asyncio.Task[Condition] | None:
+        """The look at the app's health that is under way, for all who ask; begun here where the last one is old."""
         known = self._condition
         is_old = known is None or not 0.0 <= self._clock.monotonic() - known[0] < _HEALTH_S
         if is_old and (self._examining is None or self._examining.done()):
             self._examining = asyncio.get_running_loop().create_task(self._examine())
-        if known is not None:
-            return known[1]
-        return await asyncio.shield(self._examining) if self._examining is not None else await self._examine()
+        return self._examining if is_old else None
 
     async def _examine(self) -> Condition:
         health = await self._app.ahealth()
@@ -156,10 +194,9 @@ class Live:
         return found
 
     async def _poll(self) -> None:
-        turn = 0
         while True:
             try:
-                await self._turn(turn)
+                await self._turn(self._turn_number)
                 self._has_failed = False
             except StoreError as error:
                 self._publish_changed("away", _EVERYBODY, msgspec.json.encode({"reason": redacted_text(str(error))}))
@@ -167,21 +204,35 @@ class Live:
                 if not self._has_failed:
                     _logger.exception("the look at the store for /events failed; it is tried again")
                 self._has_failed = True
-            turn += 1
+            self._turn_number += 1
             await self._clock.asleep(LOOK_S)
 
     async def _turn(self, turn: int) -> None:
+        has_answered = False
         if None in self._listeners:
             overview = await self.overview(is_fresh=True)
+            has_answered = True
             self._publish_changed("overview", None, overview.model_dump_json().encode(), is_timed=True)
             self._publish_changed("replays", None, _replays(self._values.values(), None))
-        if turn % _GROUPS_EVERY == 0:
-            for tenant in list(self._listeners):
-                groups = await self._app.store.groups(Query(states=(JobState.DEAD_LETTER,), tenant=tenant))
+        is_away = ("away", _EVERYBODY) in self._latest
+        for tenant in self._whose_groups(turn, is_needed=is_away and not has_answered):
+            groups = await self._app.store.groups(Query(states=(JobState.DEAD_LETTER,), tenant=tenant))
+            has_answered = True
+            if tenant in self._listeners:  # and has not left meanwhile
+                self._groups_due[tenant] = turn + _GROUPS_EVERY
                 self._publish_changed("groups", tenant, _groups(groups))
-        if ("away", _EVERYBODY) in self._latest:
+        if has_answered and ("away", _EVERYBODY) in self._latest:
             self._forget(_EVERYBODY)
             self._publish("back", _EVERYBODY, b"{}")
+
+    def _whose_groups(self, turn: int, *, is_needed: bool) -> list[str | None]:
+        """The tenants to look for now: those who have waited longest first, and no more than a few a turn.
+
+        is_needed: somebody in any case, as it has to be known whether the store is back.
+        """
+        waiting = sorted(self._groups_due.items(), key=lambda pair: pair[1])
+        due = [tenant for tenant, due in waiting if due <= turn][:_TENANTS_A_TURN]
+        return due or [tenant for tenant, _ in waiting[: int(is_needed)]]
 
     # ---------------------------------------------------------------- telling
 
@@ -208,6 +259,14 @@ class Live:
 
 
 _EVERYBODY: Final = "\0everybody"  # no tenant is named so: names are printable
+
+
+async def _bounded(examining: asyncio.Task[Condition] | None, clock: Clock) -> None:
+    """Wait for a look at the app's health, for a second at most."""
+    if examining is not None:
+        with suppress(TimeoutError, HoldfastError):
+            async with clock.timeout(_SCORE_WITHIN_S):
+                await asyncio.shield(examining)
 
 
 def _groups(groups: Iterable[Group]) -> bytes:

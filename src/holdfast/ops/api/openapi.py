@@ -97,7 +97,7 @@ def methods_at(api: FastAPI, path: str) -> list[str]:
         pattern = "".join(_pattern(part) for part in re.split(r"(\{\w+\})", template))
         if re.fullmatch(pattern, path):
             found |= {method.upper() for method in operations}
-    return sorted(found)
+    return sorted(found | ({"HEAD"} if "GET" in found else set()))
 
 
 def _pattern(part: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from holdfast.ops.api import schemas
 from holdfast.ops.redact import redacted_text
 from holdfast.ports import Capabilities, Count, Stats, Value
-from holdfast.runtime.counts import BOUNDS_S, FLEET, RUN_LE, WAIT_LE
+from holdfast.runtime.counts import FLEET, RUN_LE, WAIT_LE, buckets_of, percentile
 from holdfast.runtime.shared.by_hand import breaker_views
 from holdfast.runtime.shared.guards import is_paused
 from holdfast.runtime.shared.names import QUEUE
@@ -26,7 +26,7 @@ class Condition:
 
     __slots__ = ("alerts", "score", "status")
 
-    def __init__(self, status: str, score: float, alerts: list[schemas.AlertAnswer]) -> None:
+    def __init__(self, status: str, score: float | None, alerts: list[schemas.AlertAnswer]) -> None:
         self.status = status
         self.score = score
         self.alerts = alerts
@@ -97,16 +97,13 @@ def _lag(stats: Stats, queue: str) -> float | None:
 def _minutes(stats: Stats) -> list[schemas.MinuteAnswer]:
     last = int(stats.now // 60)
     ends: dict[int, dict[str, int]] = {}
-    runs: dict[int, list[int]] = {}
-    waits: dict[int, list[int]] = {}
+    lengths: dict[int, list[Count]] = {}
     for count in stats.counts:
         if count.name in _ENDS:
             of_minute = ends.setdefault(count.minute, dict.fromkeys(_ENDS, 0))
             of_minute[count.name] += count.n
-        elif count.task == FLEET and count.name.startswith(RUN_LE):
-            _add(runs, count, RUN_LE)
-        elif count.task == FLEET and count.name.startswith(WAIT_LE):
-            _add(waits, count, WAIT_LE)
+        elif count.task == FLEET:
+            lengths.setdefault(count.minute, []).append(count)
     nothing = dict.fromkeys(_ENDS, 0)
     return [
         schemas.MinuteAnswer.model_construct(
@@ -114,34 +111,18 @@ def _minutes(stats: Stats) -> list[schemas.MinuteAnswer]:
             completed=ends.get(minute, nothing)["completed"],
             retried=ends.get(minute, nothing)["retried"],
             failed=ends.get(minute, nothing)["failed"],
-            run_p50_s=quantile(runs.get(minute, ()), 0.5),
-            run_p95_s=quantile(runs.get(minute, ()), 0.95),
-            wait_p50_s=quantile(waits.get(minute, ()), 0.5),
-            wait_p95_s=quantile(waits.get(minute, ()), 0.95),
+            run_p50_s=_percentile(lengths.get(minute, ()), RUN_LE, 0.5),
+            run_p95_s=_percentile(lengths.get(minute, ()), RUN_LE, 0.95),
+            wait_p50_s=_percentile(lengths.get(minute, ()), WAIT_LE, 0.5),
+            wait_p95_s=_percentile(lengths.get(minute, ()), WAIT_LE, 0.95),
         )
         for minute in range(last - MINUTES + 1, last + 1)
     ]
 
 
-def _add(histograms: dict[int, list[int]], count: Count, prefix: str) -> None:
-    bucket = int(count.name.removeprefix(prefix))
-    if 0 <= bucket <= len(BOUNDS_S):
-        histograms.setdefault(count.minute, [0] * (len(BOUNDS_S) + 1))[bucket] += count.n
-
-
-def quantile(buckets: Iterable[int], share: float) -> float | None:
-    """About which value so large a share lies under, taken as even within a bucket; None without any."""
-    counts = list(buckets)
-    wanted = share * sum(counts)
-    if wanted <= 0.0:
-        return None
-    low_s = 0.0
-    for high_s, n in zip(BOUNDS_S, counts, strict=False):
-        if n and wanted <= n:
-            return round(low_s + (high_s - low_s) * wanted / n, 6)
-        wanted -= n
-        low_s = high_s
-    return BOUNDS_S[-1]  # beyond the last bound nobody knows how far
+def _percentile(counts: Sequence[Count], prefix: str, share: float) -> float | None:
+    found = percentile(buckets_of(counts, prefix), share) if counts else None
+    return None if found is None else round(found, 6)
 
 
 def _per_second(minutes: list[schemas.MinuteAnswer], now: float) -> float:

@@ -34,11 +34,15 @@ _RANKS: Final = {role: rank for rank, role in enumerate(Role)}
 
 
 class Principal(Struct, frozen=True, kw_only=True):
-    """Who is asking. With a tenant, only what is that tenant's is theirs to see."""
+    """Who is asking. With a tenant, only what is that tenant's is theirs to see.
+
+    token_id: the id of their token, which unlike the name no other has; empty where none was asked for.
+    """
 
     name: str
     role: Role
     tenant: str | None = None
+    token_id: str = ""
 
 
 LOCAL: Final = Principal(name="local", role=Role.ADMIN)

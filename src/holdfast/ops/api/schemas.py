@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 JobStateName = Literal["queued", "running", "retrying", "waiting", "completed", "failed", "dead_letter", "cancelled"]
 FailureTypeName = Literal[
@@ -165,7 +166,11 @@ class JobFilter(Asked):
         default=None, ge=0, le=1e11, allow_inf_nan=False, description="Ended, or made, then or later."
     )
     until: float | None = Field(default=None, ge=0, le=1e11, allow_inf_nan=False, description="Ended, or made, before.")
-    text: str = Field(default="", max_length=200, description="Part of the id, task, error, reason, arguments or key.")
+    text: str = Field(
+        default="",
+        max_length=200,
+        description="Part of the id, task, error, reason, arguments or key, as they are shown.",
+    )
     limit: int = Field(default=50, ge=1, le=200)
     cursor: str = Field(default="", max_length=500, description="Of the page before.")
 
@@ -251,13 +256,18 @@ class LetterFilter(Asked):
     tenant: str | None = Field(default=None, max_length=200)
     since: float | None = Field(default=None, ge=0, le=1e11, allow_inf_nan=False)
     until: float | None = Field(default=None, ge=0, le=1e11, allow_inf_nan=False)
-    text: str = Field(default="", max_length=200)
 
 
 class LetterSearch(LetterFilter):
     """Which letters, as an address says it."""
 
     model_config = ConfigDict(strict=False)  # all of an address is text
+
+    text: str = Field(
+        default="",
+        max_length=200,
+        description="Part of the id, task, error, reason, arguments or key, as shown; of groups, in the cause.",
+    )
 
 
 class LetterQuery(LetterSearch):
@@ -273,10 +283,23 @@ class LetterExport(LetterSearch):
     format: Literal["jsonl", "csv"] = "jsonl"
 
 
+class ReplayFilter(LetterFilter):
+    """Which letters are replayed. Not by a text: a search is done in what is shown, a replay by the store."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_text(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("text"):
+            raise PydanticCustomError(
+                "no_text", "a search by text cannot be replayed: choose a group, task, tenant, failure type or time"
+            )
+        return data
+
+
 class ReplayRequest(Asked):
     """A replay of many letters, done by the workers."""
 
-    filter: LetterFilter = LetterFilter()
+    filter: ReplayFilter = ReplayFilter()
     edit: dict[str, Any] | None = Field(
         default=None, examples=[{"currency": "EUR"}], description="A JSON merge patch for the arguments."
     )
@@ -457,8 +480,10 @@ class Overview(Answer):
     workers: int
     open_breakers: list[str]
     dead_letters: int
-    health: Literal["healthy", "degraded", "unhealthy"]
-    score: float
+    health: Literal["healthy", "degraded", "unhealthy", "unknown"] = Field(
+        description="Unknown while the first checks of a server have not ended."
+    )
+    score: float | None
     alerts: list[AlertAnswer]
 
 
@@ -511,8 +536,8 @@ class LiveAnswer(Answer):
 class SessionAnswer(Answer):
     """Who is asking, and what they may do."""
 
-    name: str
-    role: RoleName
+    name: str = Field(description="Empty where nobody is signed in.")
+    role: RoleName | None = Field(description="Null where nobody is signed in.")
     tenant: str | None = Field(description="Only this tenant's jobs can be seen; null: all.")
     is_read_only: bool
     is_open: bool = Field(description="No tokens are asked for, because only this machine can reach the server.")
@@ -536,6 +561,8 @@ class AuditEntry(Answer):
     action: str
     target: str
     outcome: str
+    who_id: str = Field(default="", description="The id of the token; names may be given twice.")
+    tenant: str | None = None
 
 
 class AuditList(Answer):

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 
 from holdfast.ops.api.audit import AuditTrail
+from holdfast.ops.api.bodies import Bodies
 from holdfast.ops.api.forms import arguments_schema
 from holdfast.ops.api.live import Live
 
 if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.ops.api.settings import ApiSettings
+    from holdfast.runtime.worker import Worker
 
 
 class Server:
@@ -24,13 +26,26 @@ class Server:
         self.settings = settings
         self.version = version("holdfast")
         self.live = Live(app)
+        self.bodies = Bodies(app.clock)
         self.trail = AuditTrail(app.store, clock=app.clock)
+        self.worker: Worker | None = None
+        """The one that runs in the same process, in `holdfast dev`."""
         self._forms: dict[str, tuple[object, dict[str, Any]]] = {}
 
-    async def aclose(self) -> None:
-        """End the streams, and write down what is still to be written."""
+    def stop(self) -> None:
+        """End the streams, and wait for no request that is not whole yet."""
         self.live.close()
+        self.bodies.close()
+
+    async def aclose(self) -> None:
+        """Stop, and write down what is still to be written."""
+        self.stop()
         await self.trail.aclose()
+
+    def why_not_ready(self) -> str:
+        """Why the worker of this process, if there is one, cannot claim jobs."""
+        why = "" if self.worker is None else self.worker.why_not_ready()
+        return f"the worker: {why}" if why else ""
 
     def form_of(self, task: str) -> dict[str, Any] | None:
         """JSON schema of a task's arguments; None where this app does not know the task."""

@@ -14,31 +14,35 @@ from holdfast.app import App
 from holdfast.errors import ConfigError
 from holdfast.ops.alerts import AlertLoop
 from holdfast.ops.api.build import build_api
-from holdfast.ops.api.connections import server_options
+from holdfast.ops.api.connections import out_of_descriptors, server_options
 from holdfast.ops.api.server import Server
 from holdfast.ops.api.settings import ApiSettings
+from holdfast.runtime.worker import Worker
 
 STOP_WITHIN_S: Final = 5
 """Seconds for the requests that are under way when the server is told to stop; streams are ended at once."""
-_BACKLOG: Final = 512
 
 
 class ApiServer:
-    """Answers on a socket until it is told to stop."""
+    """Answers on a socket until it is told to stop. worker: one of the same process, which is to be ready too."""
 
-    def __init__(self, app: App, settings: ApiSettings, listening: socket.socket) -> None:
+    def __init__(
+        self, app: App, settings: ApiSettings, listening: socket.socket, *, worker: Worker | None = None
+    ) -> None:
         api = build_api(app, settings)
         self._server: Server = api.state.holdfast
+        self._server.worker = worker
         self._alerts = AlertLoop(app)
         self._socket = listening
+        options = server_options()
+        self._protocol = options["http"]
         config = uvicorn.Config(
             api,
-            **server_options(),
+            **options,
             lifespan="on",
             log_config=None,
             log_level="warning",
             timeout_graceful_shutdown=STOP_WITHIN_S,
-            backlog=_BACKLOG,
         )
         self._uvicorn = _Uvicorn(config)
 
@@ -47,7 +51,8 @@ class ApiServer:
         self._uvicorn.on_started = on_started
         alerts = asyncio.create_task(self._alerts.run())
         try:
-            await self._uvicorn.serve(sockets=[self._socket])
+            with out_of_descriptors(self._protocol):
+                await self._uvicorn.serve(sockets=[self._socket])
         finally:
             alerts.cancel()
             with suppress(asyncio.CancelledError):
@@ -55,7 +60,7 @@ class ApiServer:
 
     def stop(self) -> None:
         """Answer what is under way, and end; open streams are ended at once."""
-        self._server.live.close()
+        self._server.stop()
         self._uvicorn.should_exit = True
 
 

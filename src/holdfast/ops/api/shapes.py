@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final
@@ -19,6 +20,7 @@ from holdfast.runtime.spec import TaskSpec
 from holdfast.types import Attempt, Group, JobRecord
 
 _LARGEST_SAMPLE: Final = 65_536
+_LARGEST_AT_ONCE: Final = 32_768
 
 
 def summary_of(record: JobRecord) -> schemas.JobSummary:
@@ -34,8 +36,8 @@ def _summary(record: JobRecord) -> dict[str, Any]:
         "state": record.state.value,
         "priority": record.priority,
         "tenant": record.tenant,
-        "user": record.user,
-        "project": record.project,
+        "user": redacted_text(record.user),
+        "project": redacted_text(record.project),
         "created_at": record.created_at,
         "due_at": record.due_at,
         "started_at": record.started_at,
@@ -62,7 +64,7 @@ def job_of(
     arguments = _bounded(record.payload, most_bytes)
     return schemas.JobAnswer.model_construct(
         **_summary(record),
-        idempotency_key=record.idempotency_key,
+        idempotency_key=None if record.idempotency_key is None else redacted_text(record.idempotency_key),
         arguments=arguments.value,
         original_arguments=_bounded(record.original_payload, most_bytes).value,
         result=_bounded(record.result, most_bytes).value,
@@ -71,6 +73,15 @@ def job_of(
         arguments_schema=arguments_schema,
         redacted=list(arguments.pointers),
     )
+
+
+async def whole_job_of(record: JobRecord, arguments_schema: dict[str, Any] | None) -> schemas.JobAnswer:
+    """A whole job; a large one is looked through for secrets in a thread, so that others are answered meanwhile."""
+    texts = sum(len(one.traceback) + len(one.message) for one in record.attempts)
+    size = texts + sum(len(data or b"") for data in (record.payload, record.original_payload, record.result))
+    if size <= _LARGEST_AT_ONCE:
+        return job_of(record, arguments_schema)
+    return await asyncio.to_thread(job_of, record, arguments_schema)
 
 
 def sample_of(record: JobRecord, arguments_schema: dict[str, Any] | None) -> schemas.JobAnswer:

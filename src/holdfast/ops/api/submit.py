@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import msgspec
 from fastapi.routing import APIRoute
 from msgspec import Meta, Raw, Struct
+from msgspec.structs import replace
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
@@ -24,6 +25,7 @@ from holdfast.ops.api.roles import Role
 from holdfast.ops.api.schemas import NewJobAnswer, NewJobRequest
 from holdfast.ops.api.server import Server
 from holdfast.runtime.json_values import MAX_BYTES
+from holdfast.runtime.tracing import current_trace_id, trace_from
 
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]
 _Owner = Annotated[str, Meta(max_length=200)]
@@ -61,7 +63,8 @@ class SubmitRoute(APIRoute):
 async def submit_job(asked: NewJobRequest) -> NewJobAnswer:
     """Make a durable job of one call of a task; it is in the store when the answer is sent.
 
-    201 for a new job; 200 where one with the same idempotency key was there already.
+    201 for a new job; 200 where one with the same idempotency key was there already. The headers `traceparent` and
+    `tracestate` (W3C) go with the job, so that its attempts are part of the caller's trace.
     """
     raise AssertionError(f"{asked.task}: SubmitRoute answers")  # only its signature is used, for the document
 
@@ -119,11 +122,24 @@ async def _submit(scope: Scope, body: bytes) -> tuple[int, bytes]:
         idempotency_key=asked.idempotency_key,
     )
     job = task.new_job(options, args, kwargs)
+    if (trace := _trace(scope)) is not None:
+        job = replace(job, trace=trace)
     (made,) = await asend(app, [job])
     if made.is_conflict:
         raise IdempotencyConflict(job.idempotency_key or "", made.id)
     fields = {"id": made.id, "is_new": made.is_new, "state": made.state.value}
     return (201 if made.is_new else 200), _encode(fields)
+
+
+def _trace(scope: Scope) -> str | None:
+    """The caller's trace, by its headers; None where there is none, or where this server has a span of its own."""
+    parents, states = [], []
+    for name, value in scope["headers"]:
+        if name == b"traceparent":
+            parents.append(value.decode("latin-1"))
+        elif name == b"tracestate":
+            states.append(value.decode("latin-1"))
+    return trace_from(parents, states) if parents and not current_trace_id() else None
 
 
 def _body(body: bytes) -> NewJobBody:

@@ -64,7 +64,7 @@ class Token(Struct, frozen=True, kw_only=True):
     @property
     def principal(self) -> Principal:
         """Whom it stands for."""
-        return Principal(name=self.name, role=self.role, tenant=self.tenant)
+        return Principal(name=self.name, role=self.role, tenant=self.tenant, token_id=self.id)
 
 
 class NewToken(NamedTuple):
@@ -129,8 +129,9 @@ class Tokens:
 class TokenFile:
     """The tokens of a TOML file, read again whenever the file changes.
 
-    A file that was good and is not any more is reported, and the last good tokens hold; one that is gone lets nobody
-    in. Without one good look there is nothing to hold on to, so the first one raises ConfigError.
+    A file that was good and cannot be read any more is reported, the last good tokens hold, and it is tried again with
+    every request; one that is gone lets nobody in. Without one good look there is nothing to hold on to, so the first
+    one raises ConfigError.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -138,6 +139,7 @@ class TokenFile:
         self._lock = threading.Lock()
         self._seen: tuple[int, ...] = ()
         self._tokens = Tokens(())
+        self._told = ""
         seen = self._look()
         if not seen:
             raise ConfigError(f"tokens: there is no file {self.path}")
@@ -168,16 +170,20 @@ class TokenFile:
             seen = self._look()  # before reading: a change during it is seen next time
             if seen == self._seen:
                 return
-            self._seen = seen
             if not seen:
-                self._tokens = Tokens(())
+                self._tokens, self._seen, self._told = Tokens(()), seen, ""
                 _LOG.error("the tokens file %s is gone: nobody can sign in until it is back", self.path)
                 return
             try:
                 self._tokens = Tokens(read_tokens(self.path))
             except ConfigError as error:
-                _LOG.error("%s; the tokens read before still hold", error)
+                # Not seen: it is read again next time, since what was in the way may be gone by then, and a token that
+                # was revoked must not hold on because of it.
+                if self._told != str(error):
+                    self._told = str(error)
+                    _LOG.error("%s; the tokens read before still hold", error)
                 return
+            self._seen, self._told = seen, ""
             _LOG.info("read %d tokens from %s", len(self._tokens), self.path)
         for line in warnings_about(self.path):
             _LOG.warning(line)

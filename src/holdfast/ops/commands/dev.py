@@ -12,6 +12,7 @@ from holdfast.errors import ConfigError
 from holdfast.ops.commands.output import hint
 from holdfast.ops.extras import wanted
 from holdfast.runtime import process
+from holdfast.runtime.worker import Worker
 
 _logger = logging.getLogger("holdfast.dev")
 _HOST: Final = "127.0.0.1"
@@ -62,7 +63,7 @@ def main() -> None:
     process.main(_beside)
 
 
-def _beside(app: Any) -> process.Companion | None:
+def _beside(app: Any, worker: Worker) -> process.Companion | None:
     from holdfast.ops.api.serving import ApiServer, listen  # noqa: PLC0415 - the command itself does not need them
     from holdfast.ops.api.settings import ApiSettings  # noqa: PLC0415
 
@@ -71,7 +72,7 @@ def _beside(app: Any) -> process.Companion | None:
     except ConfigError as error:  # somebody took it in the meantime; the jobs are to be run all the same
         _logger.warning("there is no page: %s", error)
         return None
-    return ApiServer(app, ApiSettings(allows_simulation=True), listening)
+    return ApiServer(app, ApiSettings(allows_simulation=True), listening, worker=worker)
 
 
 if __name__ == "__main__":

@@ -52,19 +52,21 @@ def serve(target: str | None, host: str, port: int, log_format: str | None, as_j
     settings = _settings(host, **options)
     found = target_or_default(target)
     app = load_app(found)
-    log_to_stderr(log_format)
-    listening = listen(host, port)
-    url = address_of(host, listening)
-    start = {"url": url, "target": found, "tasks": sorted(app.specs)} | _store(app)
+    try:
+        log_to_stderr(log_format)
+        listening = listen(host, port)
+        url = address_of(host, listening)
+        start = {"url": url, "target": found, "tasks": sorted(app.specs)} | _store(app)
 
-    def on_started() -> None:
-        if as_json:
-            echo_json({"kind": "start"} | start)
-        else:
-            _tell(start, settings)
+        def on_started() -> None:
+            if as_json:
+                echo_json({"kind": "start"} | start)
+            else:
+                _tell(start, settings)
 
-    asyncio.run(_run(ApiServer(app, settings, listening), on_started))
-    app.close()
+        asyncio.run(_run(ApiServer(app, settings, listening), on_started))
+    finally:
+        app.close()
     if as_json:
         echo_json({"kind": "end"})
     else:

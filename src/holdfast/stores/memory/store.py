@@ -19,6 +19,7 @@ from holdfast.ports import (
     Changed,
     Claim,
     Clock,
+    Count,
     Delivery,
     Enqueued,
     Exchange,
@@ -106,7 +107,8 @@ class MemoryStore:
             changed = [self._values.change(change, now) for change in exchange.changes]
             if any(changed):
                 self._signals.tell()
-            self._counts.add(exchange.counts)
+            if exchange.counts:
+                self._counts.add(exchange.counts, exchange.counted)
             claim = exchange.claim
             deliveries = self._claim(claim, now) if claim is not None else []
             is_short = claim is not None and len(deliveries) < claim.limit
@@ -155,7 +157,9 @@ class MemoryStore:
                 job.blame = note.blame
             return True
 
-    def transaction(self, settlement: Settlement, limit_s: float) -> AbstractContextManager[Transaction]:
+    def transaction(
+        self, settlement: Settlement, limit_s: float, counts: Sequence[Count] = ()
+    ) -> AbstractContextManager[Transaction]:
         raise StoreError("memory:// has no transactions; job.transaction() needs a store such as sqlite:///jobs.db")
 
     async def wait(self, timeout_s: float) -> None:

@@ -52,9 +52,16 @@ class CountTable:
 
     def __init__(self) -> None:
         self._sums: Counter[tuple[int, str, str]] = Counter()
+        self._latest: dict[str, int] = {}
+        """The number of what each worker has counted last; kept, as the ids of workers that are gone are."""
 
-    def add(self, counts: Iterable[Count]) -> None:
-        """So many more of each."""
+    def add(self, counts: Iterable[Count], counted: tuple[str, int] | None = None) -> None:
+        """So many more of each, unless they were counted under this name before."""
+        if counted is not None:
+            worker, number = counted
+            if number <= self._latest.get(worker, 0):
+                return
+            self._latest[worker] = number
         for count in counts:
             self._sums[count.minute, count.task, count.name] += count.n
 

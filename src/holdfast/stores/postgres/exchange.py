@@ -61,7 +61,7 @@ class Exchanges:
                 if settling is not None:
                     settling.send()
                 if exchange.counts:
-                    add_counts(db, exchange.counts)
+                    add_counts(db, exchange.counts, exchange.counted)
                 if claiming is not None:
                     claiming.send(is_alone=is_alone)
                 else:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
-from holdfast.errors import StoreError
-from holdfast.ports import Beat, Clock, Settlement, WorkerRecord
+from holdfast.clock import SystemClock
+from holdfast.errors import StoreAway, StoreError
+from holdfast.ports import Beat, Clock, Count, Settlement, WorkerRecord
 from holdfast.stores.postgres.callers import Place
 from holdfast.stores.postgres.connection import Address
 from holdfast.stores.postgres.db import Db
@@ -27,9 +28,10 @@ from holdfast.stores.postgres.workers import beat
 from holdfast.stores.postgres.writer import Enqueuer, Writer
 
 Answer = TypeVar("Answer")
+_MACHINE: Final = SystemClock()
 _READERS: Final = 4
 _SLOW_S: Final = 60.0
-"""How long people's questions may take: some look at every dead letter."""
+"""How long an answer may take where much is done at once: pruning, and a job's own statements."""
 _BEAT_S: Final = 3.0
 """A heartbeat without an answer is sent again on a new connection, while the lease still holds."""
 _LISTEN_NO_MORE: Final = load("values.sql")["listen_no_more"]
@@ -63,14 +65,34 @@ class Opened:
         told = structs.replace(setting, listener="", are_lanes_held=True)  # their commit is news for us too
         self.place = Place(self._location, self.server.schema, store, told, self.enqueuer.lanes_of)
         self._beating = pool(is_hot=True, answer_s=min(_BEAT_S, address.answer_s))
-        self._reading = pool(most_spare=_READERS, answer_s=max(_SLOW_S, address.answer_s))
+        self._answer_s = address.answer_s
+        self._reading = pool(most_spare=_READERS)
+        self._pruning = pool(answer_s=max(_SLOW_S, address.answer_s))
         self._transactions = pool(most_spare=8, answer_s=max(_SLOW_S, address.answer_s))
         self._heart = ThreadPoolExecutor(1, thread_name_prefix="holdfast-heartbeat")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-reader")
 
     async def read(self, run: Callable[[Db], Answer]) -> Answer:
-        """Run this for people, on a thread and a connection beside the others."""
+        """Run this for people, on a thread and a connection beside the others.
+
+        Nobody waits longer than for any answer, not even for a free thread: while a server hangs, all of them wait for
+        it, and whoever asks is better told so.
+        """
+        try:
+            async with _MACHINE.timeout(self._answer_s):
+                return await self.change(run)
+        except TimeoutError:
+            raise StoreAway(
+                f"{self._location}: the server has not answered for {self._answer_s:g} s; check it and the network"
+            ) from None
+
+    async def change(self, run: Callable[[Db], Answer]) -> Answer:
+        """The same for what changes something, which has its end awaited."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._reading.use, run)
+
+    async def prune(self, run: Callable[[Db], Answer]) -> Answer:
+        """The same for what may take long, and nobody waits for."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._pruning.use, run)
 
     async def beat(self, worker: WorkerRecord) -> Beat:
         """Register a worker, renew its lease, or take its leave; on a connection of its own."""
@@ -80,11 +102,12 @@ class Opened:
             self.news.tell()  # there may be orphans
         return answer
 
-    def transaction(self, settlement: Settlement, limit_s: float) -> JobTransaction:
+    def transaction(self, settlement: Settlement, limit_s: float, counts: Sequence[Count]) -> JobTransaction:
         """A job's own transaction, on a connection of its own."""
         return JobTransaction(
             settlement,
             limit_s,
+            counts,
             location=self._location,
             clock=self._clock,
             pool=self._transactions,
@@ -102,7 +125,7 @@ class Opened:
         self._readers.shutdown()
         self.enqueuer.close()
         self.writer.close()
-        for pool in (self._beating, self._reading, self._transactions, self._listening):
+        for pool in (self._beating, self._reading, self._pruning, self._transactions, self._listening):
             pool.close()
 
     def abandon(self) -> None:

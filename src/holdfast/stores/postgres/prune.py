@@ -40,6 +40,7 @@ def prune_rest(db: Db) -> None:
     with db.together():
         db.run(_SQL["delete_counts"], kept_minutes=COUNTS_KEPT_MINUTES)
         db.run(_SQL["delete_workers"], kept_s=_GONE_KEPT_S)
+        db.run(_SQL["delete_counted"])
         db.run(_SQL["delete_cancelled"])
         db.run(_SQL["delete_listeners"])
         db.run(_DROP_OLD_HOURS, hours=HOURS)

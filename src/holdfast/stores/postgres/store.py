@@ -17,6 +17,7 @@ from holdfast.ports import (
     Capabilities,
     Changed,
     Clock,
+    Count,
     Delivery,
     Enqueued,
     Exchange,
@@ -145,10 +146,12 @@ class PostgresStore:
     async def note(self, note: Note) -> bool:
         return await (await self._aopen()).writer.write(lambda db: remember(db, note))
 
-    def transaction(self, settlement: Settlement, limit_s: float) -> AbstractContextManager[Transaction]:
+    def transaction(
+        self, settlement: Settlement, limit_s: float, counts: Sequence[Count] = ()
+    ) -> AbstractContextManager[Transaction]:
         if settlement.change is not _COMPLETE:
             raise IllegalChange(f"{settlement.change}: leaving a transaction completes the job")
-        return self._open().transaction(settlement, limit_s)
+        return self._open().transaction(settlement, limit_s, counts)
 
     async def wait(self, timeout_s: float) -> None:
         await (await self._aopen()).news.wait(timeout_s)
@@ -171,12 +174,12 @@ class PostgresStore:
         if operation.change not in _BY_PEOPLE:
             raise IllegalChange(f"{operation.change}: people can cancel, replay and remove jobs")
         opened = await self._aopen()
-        changed = await opened.read(lambda db: change_jobs(db, operation, opened.setting))
+        changed = await opened.change(lambda db: change_jobs(db, operation, opened.setting))
         opened.news.tell()
         return changed
 
     async def prune(self, limit: int) -> int:
-        return await (await self._aopen()).read(lambda db: self._prune(db, limit))
+        return await (await self._aopen()).prune(lambda db: self._prune(db, limit))
 
     async def close(self) -> None:
         with self._mutex:

@@ -12,11 +12,12 @@ from typing import Any, Final
 import psycopg
 
 from holdfast.errors import LeaseLost, StoreError
-from holdfast.ports import Clock, Settlement
+from holdfast.ports import Clock, Count, Settlement
 from holdfast.stores.postgres.db import Cursor, Db
 from holdfast.stores.postgres.faults import in_a_line, is_broken, translated
 from holdfast.stores.postgres.pool import Pool
 from holdfast.stores.postgres.settle import settle_now
+from holdfast.stores.postgres.values import add_counts
 
 _STEERING: Final = {
     **dict.fromkeys(
@@ -39,6 +40,7 @@ class JobTransaction:
         self,
         settlement: Settlement,
         limit_s: float,
+        counts: Sequence[Count],
         *,
         location: str,
         clock: Clock,
@@ -48,6 +50,7 @@ class JobTransaction:
     ) -> None:
         self._settlement = settlement
         self._limit_s = limit_s
+        self._counts = counts
         self._location = location
         self._clock = clock
         self._pool = pool
@@ -157,6 +160,8 @@ class JobTransaction:
         # Settled before is not enough: then these writes were committed before, and must not be so again.
         if not settle_now(self._db, self._settlement, self._window_s):
             raise LeaseLost(f"job {self._settlement.id} belongs to somebody else by now; its writes were rolled back")
+        if self._counts:
+            add_counts(self._db, self._counts)
         with self._ending:
             self._check()
             self._is_committing = True

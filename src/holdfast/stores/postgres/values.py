@@ -46,15 +46,19 @@ def values_of(rows: list[Any]) -> list[Value]:
     return [Value(plain(key), version, data) for key, version, data in rows]
 
 
-def add_counts(db: Db, counts: Sequence[Count]) -> None:
-    """So many more of each."""
-    db.run(
-        _SQL["count"],
-        minutes=ints([one.minute for one in counts]),
-        tasks=texts([one.task for one in counts]),
-        names=texts([one.name for one in counts]),
-        ns=ints([one.n for one in counts]),
-    )
+def add_counts(db: Db, counts: Sequence[Count], counted: tuple[str, int] | None = None) -> None:
+    """So many more of each, unless they were counted under this name before."""
+    columns = {
+        "minutes": ints([one.minute for one in counts]),
+        "tasks": texts([one.task for one in counts]),
+        "names": texts([one.name for one in counts]),
+        "ns": ints([one.n for one in counts]),
+    }
+    if counted is None:
+        db.run(_SQL["count"], **columns)
+    else:
+        worker, number = counted
+        db.run(_SQL["count_once"], worker=escaped(worker), number=number, **columns)
 
 
 def sum_up(db: Db) -> None:

@@ -17,6 +17,16 @@ SELECT key, version, data FROM holdfast_values WHERE version > %(seen)s ORDER BY
 INSERT INTO holdfast_counts (minute, task, name, n)
 SELECT * FROM unnest(%(minutes)s::bigint[], %(tasks)s::text[], %(names)s::text[], %(ns)s::bigint[])
 
+-- The same once under each name. One that comes again while the first is under way waits for its end.
+-- name: count_once
+WITH is_new AS (
+    INSERT INTO holdfast_counted AS latest (worker, number) VALUES (%(worker)s, %(number)s)
+    ON CONFLICT (worker) DO UPDATE SET number = excluded.number WHERE latest.number < excluded.number
+    RETURNING number
+)
+INSERT INTO holdfast_counts (minute, task, name, n)
+SELECT one.* FROM is_new, unnest(%(minutes)s::bigint[], %(tasks)s::text[], %(names)s::text[], %(ns)s::bigint[]) AS one
+
 -- Changes add up: whoever comes by takes those that nobody else has in hand, and writes their sums. What stands alone stays.
 -- name: sum_tallies
 WITH several AS MATERIALIZED (

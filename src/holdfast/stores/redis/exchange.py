@@ -26,6 +26,7 @@ def exchange_call(exchange: Exchange, known: state.Texts) -> Call[Exchanged]:
         [(count.minute, count.task, count.name, count.n) for count in exchange.counts],
         None if claim is None else _wish_of(claim),
         exchange.seen,
+        exchange.counted,
     )
     token = b"" if claim is None else claim.token
     return Call(EXCHANGE, words, lambda reply: _exchanged(reply, token, known), texts)

@@ -18,6 +18,7 @@ from holdfast.ports import (
     Capabilities,
     Changed,
     Clock,
+    Count,
     Delivery,
     Enqueued,
     Exchange,
@@ -144,7 +145,9 @@ class RedisStore:
     async def note(self, note: Note) -> bool:
         return await (await self._aopen()).exchanges.run(note_call(note))
 
-    def transaction(self, settlement: Settlement, limit_s: float) -> AbstractContextManager[Transaction]:
+    def transaction(
+        self, settlement: Settlement, limit_s: float, counts: Sequence[Count] = ()
+    ) -> AbstractContextManager[Transaction]:
         raise StoreError(
             f"{self._address.location}: Redis has no transactions for users' own writes; job.transaction() needs "
             "a store such as sqlite:///jobs.db or postgresql://…"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import apsw
 
 from holdfast.errors import StoreError
-from holdfast.ports import Beat, Clock, Settlement, WorkerRecord
+from holdfast.ports import Beat, Clock, Count, Settlement, WorkerRecord
 from holdfast.stores.lanes import Lanes
 from holdfast.stores.sqlite.batch import Books
 from holdfast.stores.sqlite.clock import StoreClock, agree_on_clock, save_instant
@@ -177,11 +177,12 @@ class Opened:
         self._mutex = threading.Lock()
         self._spare: list[tuple[Books, Turn]] = []
 
-    def transaction(self, settlement: Settlement, limit_s: float) -> JobTransaction:
+    def transaction(self, settlement: Settlement, limit_s: float, counts: Sequence[Count]) -> JobTransaction:
         """A job's own transaction, on a connection of its own."""
         return JobTransaction(
             settlement,
             limit_s,
+            counts,
             path=self._path,
             clock=self._clock,
             borrow=self._lend,

@@ -27,6 +27,7 @@ def prune_jobs(batch: Batch, limit: int) -> int:
     now = batch.tick()
     batch.db.execute(_SQL["delete_counts"], (int(now // 60) - COUNTS_KEPT_MINUTES,))
     batch.db.execute(_SQL["delete_workers"], (now - _GONE_KEPT_S,))
+    batch.db.execute(_SQL["delete_counted"])
     batch.db.execute(_SQL["delete_cancelled"])
     batch.db.execute(_SQL["delete_removed_values"], (now - _REMOVED_KEPT_S, _VALUES_AT_ONCE))
     rows = _decode_over(read_value(batch.db, _SQL["over"], {"now": now, "limit": limit}))

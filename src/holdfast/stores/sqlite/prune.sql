@@ -11,6 +11,9 @@ DELETE FROM holdfast_counts WHERE minute > 0 AND minute < ?
 DELETE FROM holdfast_workers
 WHERE gone_at < ? AND NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE worker = holdfast_workers.id AND held > 0)
 
+-- name: delete_counted
+DELETE FROM holdfast_counted WHERE worker NOT IN (SELECT id FROM holdfast_workers)
+
 -- What was to be told to workers that are gone.
 -- name: delete_cancelled
 DELETE FROM holdfast_cancelled WHERE worker NOT IN (SELECT id FROM holdfast_workers WHERE gone_at IS NULL)

@@ -19,6 +19,7 @@ from holdfast.ports import (
     Capabilities,
     Changed,
     Clock,
+    Count,
     Delivery,
     Enqueued,
     Exchange,
@@ -165,10 +166,12 @@ class SqliteStore:
     async def note(self, note: Note) -> bool:
         return await self._open().writer.write(lambda batch: remember(batch, note))
 
-    def transaction(self, settlement: Settlement, limit_s: float) -> AbstractContextManager[Transaction]:
+    def transaction(
+        self, settlement: Settlement, limit_s: float, counts: Sequence[Count] = ()
+    ) -> AbstractContextManager[Transaction]:
         if settlement.change is not _COMPLETE:
             raise IllegalChange(f"{settlement.change}: leaving a transaction completes the job")
-        return self._open().transaction(settlement, limit_s)
+        return self._open().transaction(settlement, limit_s, counts)
 
     async def wait(self, timeout_s: float) -> None:
         await self._open().news.wait(timeout_s)
@@ -250,7 +253,7 @@ class SqliteStore:
                 known.pop(one.id, None)
         changed = change_values(batch, exchange.changes, now) if exchange.changes else ()
         if exchange.counts:
-            add_counts(batch, exchange.counts)
+            add_counts(batch, exchange.counts, exchange.counted)
         deliveries: Sequence[Delivery] = ()
         next_due_s = None
         if exchange.claim is not None:

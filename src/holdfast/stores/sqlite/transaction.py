@@ -11,11 +11,12 @@ from typing import Any, Final
 import apsw
 
 from holdfast.errors import LeaseLost, StoreError
-from holdfast.ports import Clock, Settlement
+from holdfast.ports import Clock, Count, Settlement
 from holdfast.stores.sqlite.batch import Batch, Books
 from holdfast.stores.sqlite.faults import is_broken, translated
 from holdfast.stores.sqlite.settle import settle
 from holdfast.stores.sqlite.turns import Turn
+from holdfast.stores.sqlite.values import add_counts
 
 _OURS: Final = "holdfast_"
 _STEERING: Final = {
@@ -38,6 +39,7 @@ class JobTransaction:
         self,
         settlement: Settlement,
         limit_s: float,
+        counts: Sequence[Count],
         *,
         path: str,
         clock: Clock,
@@ -47,6 +49,7 @@ class JobTransaction:
     ) -> None:
         self._settlement = settlement
         self._limit_s = limit_s
+        self._counts = counts
         self._path = path
         self._clock = clock
         self._borrow = borrow
@@ -153,6 +156,8 @@ class JobTransaction:
         # Settled before is not enough: then these writes were committed before, and must not be so again.
         if not is_settled or not batch.is_claimed(self._settlement.token):
             raise LeaseLost(f"job {self._settlement.id} belongs to somebody else by now; its writes were rolled back")
+        if self._counts:
+            add_counts(batch, self._counts)
         batch.flush()
         with self._ending:
             self._check()

@@ -37,7 +37,11 @@ def values_above(batch: Batch, version: int) -> list[Value]:
     return [Value(key, number, None if data is None else bytes.fromhex(data)) for key, number, data in _decode(text)]
 
 
-def add_counts(batch: Batch, counts: Sequence[Count]) -> None:
-    """So many more of each."""
+def add_counts(batch: Batch, counts: Sequence[Count], counted: tuple[str, int] | None = None) -> None:
+    """So many more of each, unless they were counted under this name before."""
+    if counted is not None:
+        batch.db.execute(_SQL["is_new"], counted)
+        if not batch.db.changes():
+            return
     rows = [(count.minute, count.task, count.name, count.n) for count in counts]
     batch.db.execute(_SQL["count"], (json.encode(rows).decode(),))

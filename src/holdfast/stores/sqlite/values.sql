@@ -10,6 +10,10 @@ SELECT json_group_array(json_array(key, version, hex_or_null)) FROM (
     FROM holdfast_values WHERE version > ? ORDER BY version
 )
 
+-- name: is_new
+INSERT INTO holdfast_counted (worker, number) VALUES (?, ?)
+ON CONFLICT (worker) DO UPDATE SET number = excluded.number WHERE number < excluded.number
+
 -- name: count
 INSERT INTO holdfast_counts (minute, task, name, n)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?) WHERE true

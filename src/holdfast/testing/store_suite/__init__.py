@@ -21,6 +21,7 @@ import pytest
 
 _SUBJECTS = (
     "claiming",
+    "counting",
     "crowds",
     "enqueueing",
     "fencing",
@@ -37,6 +38,7 @@ _SUBJECTS = (
 pytest.register_assert_rewrite(*(f"{__name__}.{subject}" for subject in _SUBJECTS))
 
 from holdfast.testing.store_suite.claiming import CapSuite, ClaimSuite  # noqa: E402
+from holdfast.testing.store_suite.counting import CountOnceSuite, CountSuite  # noqa: E402
 from holdfast.testing.store_suite.crowds import CrowdSuite  # noqa: E402
 from holdfast.testing.store_suite.enqueueing import EnqueueSuite, IdempotencySuite  # noqa: E402
 from holdfast.testing.store_suite.fencing import FenceSuite  # noqa: E402
@@ -46,7 +48,7 @@ from holdfast.testing.store_suite.living import LifeSuite, TransactionSuite, Wai
 from holdfast.testing.store_suite.operating import ChangeSuite, PruneSuite, ReplaySuite  # noqa: E402
 from holdfast.testing.store_suite.orphans import ReclaimSuite  # noqa: E402
 from holdfast.testing.store_suite.querying import FindSuite, GroupSuite, SearchSuite, StatsSuite  # noqa: E402
-from holdfast.testing.store_suite.remembering import CountSuite, NoteSuite, ValueSuite  # noqa: E402
+from holdfast.testing.store_suite.remembering import NoteSuite, ValueSuite  # noqa: E402
 from holdfast.testing.store_suite.settling import SettleSuite  # noqa: E402
 from holdfast.testing.store_suite.steps import Advance, claim, enqueue, new_job, settle  # noqa: E402
 
@@ -63,6 +65,7 @@ class StoreSuite(
     NoteSuite,
     ValueSuite,
     CountSuite,
+    CountOnceSuite,
     ChangeSuite,
     ReplaySuite,
     PruneSuite,

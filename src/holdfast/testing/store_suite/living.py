@@ -5,14 +5,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 
 import pytest
 
 from holdfast.clock import new_token
 from holdfast.errors import LeaseLost, StoreError
-from holdfast.ports import Claim, Delivery, Exchange, Settlement, Store, Transaction, ValueChange
+from holdfast.ports import Claim, Count, Delivery, Exchange, Settlement, Store, Transaction, ValueChange
 from holdfast.testing.store_suite.steps import (
     beat,
     change,
@@ -155,9 +155,31 @@ class TransactionSuite:
         assert await state_of(store, delivery.id) is JobState.CANCELLED
         assert await self._rows(store) == [(1,)]
 
-    def _transaction(self, store: Store, delivery: Delivery) -> AbstractContextManager[Transaction]:
+    async def test_what_a_block_counts_is_counted_when_it_completes_the_job_and_only_then(self, store: Store) -> None:
+        _need_transactions(store)
+        done, failed, lost = await start(store), await start(store), await start(store)
+        await change(store, Change.CANCEL, lost.id)
+        counts = [Count(0, "greet", "completed", 1), Count(7, "greet", "completed", 1)]
+
+        def complete(delivery: Delivery, error: Exception | None = None) -> None:
+            with self._transaction(store, delivery, counts):
+                if error is not None:
+                    raise error
+
+        await asyncio.to_thread(complete, done)
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.to_thread(complete, failed, ZeroDivisionError())
+        for delivery in (lost, done):  # taken from it, and completed before
+            with pytest.raises(LeaseLost):
+                await asyncio.to_thread(complete, delivery)
+        stats = await store.stats(since_minute=0)
+        assert [*stats.totals, *stats.counts] == counts
+
+    def _transaction(
+        self, store: Store, delivery: Delivery, counts: Sequence[Count] = ()
+    ) -> AbstractContextManager[Transaction]:
         settlement = Settlement(id=delivery.id, token=delivery.token, change=Change.COMPLETE, result=b'"written"')
-        return store.transaction(settlement, limit_s=15.0)
+        return store.transaction(settlement, 15.0, counts)
 
     def _write(self, store: Store, delivery: Delivery) -> None:
         with self._transaction(store, delivery) as tx:

@@ -1,6 +1,6 @@
 # ruff: noqa: D102, S101
 # The names say what is promised; an assert is what a test is made of.
-"""What a store promises about notes of running jobs, shared values and counts."""
+"""What a store promises about notes of running jobs and about shared values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import asyncio
 import pytest
 
 from holdfast.clock import new_token
-from holdfast.ports import Count, Exchange, Note, Notes, Store, Value, ValueChange
+from holdfast.ports import Exchange, Note, Notes, Store, Value, ValueChange
 from holdfast.testing.store_suite.steps import (
     HOUR_S,
     RETURNING,
@@ -17,7 +17,6 @@ from holdfast.testing.store_suite.steps import (
     bury,
     change,
     claim,
-    enqueue,
     job_in,
     record_of,
     settle,
@@ -231,46 +230,3 @@ class ValueSuite:
         key, data = "odd ' \x00 🦀 key", bytes(range(256)) * 100
         assert await change_value(store, key, 0, data)
         assert (await values_of(store))[key].data == data
-
-
-class CountSuite:
-    """Counts by the minute add up, and so do totals."""
-
-    async def test_counts_add_up(self, store: Store) -> None:
-        await store.exchange(Exchange(counts=[Count(100, "greet", "completed", 2), Count(100, "greet", "failed", 1)]))
-        await store.exchange(
-            Exchange(counts=[Count(100, "greet", "completed", 3), Count(100, "leave", "completed", 1)])
-        )
-        counts = (await store.stats(since_minute=0)).counts
-        sums = {(count.minute, count.task, count.name): count.n for count in counts}
-        assert len(sums) == len(counts)
-        assert sums == {(100, "greet", "completed"): 5, (100, "greet", "failed"): 1, (100, "leave", "completed"): 1}
-
-    async def test_counts_come_from_the_asked_minute_on_oldest_first(self, store: Store) -> None:
-        minutes = [103, 101, 102, 104]
-        await store.exchange(Exchange(counts=[Count(minute, "greet", "completed", minute) for minute in minutes]))
-        got = [(count.minute, count.n) for count in (await store.stats(since_minute=102)).counts]
-        assert got == [(102, 102), (103, 103), (104, 104)]
-        assert list((await store.stats()).counts) == []
-
-    async def test_one_of_a_batch_counted_twice_is_two(self, store: Store) -> None:
-        await enqueue(store)
-        await store.exchange(Exchange(counts=[Count(7, "greet", "retried", 1), Count(7, "greet", "retried", 1)]))
-        assert [count.n for count in (await store.stats(since_minute=7)).counts] == [2]
-
-    async def test_totals_add_up_beside_the_minutes_and_are_always_told(self, store: Store) -> None:
-        await store.exchange(Exchange(counts=[Count(0, "leave", "completed", 1), Count(0, "greet", "run_le:3", 2)]))
-        await store.exchange(Exchange(counts=[Count(0, "greet", "run_le:3", 5), Count(9, "greet", "completed", 4)]))
-        totals = [Count(0, "greet", "run_le:3", 7), Count(0, "leave", "completed", 1)]
-        for since in (None, 0, 9, 10):
-            stats = await store.stats(since_minute=since)
-            assert list(stats.totals) == totals
-            assert [one.minute for one in stats.counts] == ([9] if since in (0, 9) else [])
-
-    async def test_totals_outlive_the_minutes(self, store: Store, advance: Advance) -> None:
-        minute = int((await store.exchange(Exchange())).now // 60)
-        await store.exchange(Exchange(counts=[Count(0, "greet", "completed", 1), Count(minute, "greet", "failed", 1)]))
-        advance(9 * 24 * HOUR_S)
-        await store.prune(100)
-        stats = await store.stats(since_minute=0)
-        assert (list(stats.counts), list(stats.totals)) == ([], [Count(0, "greet", "completed", 1)])

@@ -76,7 +76,8 @@ class Caller:
         if token:
             sent["Authorization"] = f"Bearer {token}"
         if cookie:
-            sent["Cookie"] = f"holdfast_session={cookie}"
+            name = "__Host-holdfast" if url.startswith("https:") and not root else "holdfast_session"
+            sent["Cookie"] = f"{name}={cookie}"
         transport = httpx.ASGITransport(self.guard, client=(address, 5000), root_path=root)
         async with httpx.AsyncClient(transport=transport, base_url=url) as client:
             return await client.request(method, path, headers=sent, content=content)

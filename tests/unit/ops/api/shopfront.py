@@ -94,11 +94,13 @@ def two_tenants(app: App) -> tuple[Shopfront, dict[str, httpx.AsyncClient]]:
 @asynccontextmanager
 async def listening(front: Shopfront, tenant: str | None = None) -> AsyncIterator[AsyncIterator[bytes]]:
     """What a client of `/events` gets, message by message."""
-    stream = front.server.live.listen(tenant)
+    listener = front.server.live.join(tenant)
+    stream = listener.messages()
     try:
         yield stream
     finally:
         await stream.aclose()  # type: ignore[attr-defined]
+        listener.leave()
 
 
 async def turns(n: int = 20) -> None:

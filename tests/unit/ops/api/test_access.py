@@ -82,6 +82,14 @@ def test_over_tls_and_below_a_prefix_the_cookie_stays_there() -> None:
     assert sign_out_cookie(there).endswith("Max-Age=0")
 
 
+def test_over_tls_at_the_root_no_other_host_can_set_the_cookie() -> None:
+    there = request(scope={SCHEME: "https"})
+    assert sign_in(there, ADMIN.text).cookie == (
+        f"__Host-holdfast={ADMIN.text}; Path=/; HttpOnly; SameSite=Strict; Secure"
+    )
+    assert sign_out_cookie(there) == "__Host-holdfast=; Path=/; HttpOnly; SameSite=Strict; Secure; Max-Age=0"
+
+
 def test_a_prefix_cannot_end_the_cookies_path() -> None:
     assert "Path=/axDomain=evil;" in sign_out_cookie(request(scope={"root_path": "/a; x\r\nDomain=evil"}))
 

@@ -57,7 +57,7 @@ def scope(who: str = "ada", more: Mapping[str, Any] | None = None) -> dict[str, 
         "type": "http",
         "method": "POST",
         "headers": [],
-        PRINCIPAL: Principal(name=who, role=Role.ADMIN),
+        PRINCIPAL: Principal(name=who, role=Role.ADMIN, tenant="acme", token_id="0a0a"),
         ADDRESS: "203.0.113.9",
         **(more or {}),
     }
@@ -75,10 +75,13 @@ async def test_what_was_done_is_in_the_log_at_once_with_its_fields(
     with caplog.at_level(logging.INFO, "holdfast.audit"):
         await audit(Request(scope(more={AUDIT: trail})), "queue.pause", "mail")
     (record,) = caplog.records
-    assert record.getMessage() == "ada (admin) from 203.0.113.9: queue.pause mail: done"
-    fields = {name: getattr(record, name) for name in ("who", "role", "address", "action", "target", "outcome")}
+    assert record.getMessage() == 'ada (admin) from 203.0.113.9: queue.pause "mail": done'
+    names = ("who", "who_id", "tenant", "role", "address", "action", "target", "outcome")
+    fields = {name: getattr(record, name) for name in names}
     assert fields == {
         "who": "ada",
+        "who_id": "0a0a",
+        "tenant": "acme",
         "role": "admin",
         "address": "203.0.113.9",
         "action": "queue.pause",
@@ -191,6 +194,25 @@ async def test_text_from_outside_cannot_forge_a_line_or_steer_a_terminal(
     assert entry.target.isprintable()
 
 
+async def test_text_from_outside_cannot_look_like_the_end_of_a_line(
+    trail: AuditTrail, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "holdfast.audit"):
+        trail.record(scope(), "queue.pause", 'mail": done \\', "refused 403")
+        trail.refused(scope(), "/queues/a: done\n/\ud800\x1b/pause", 403)
+    assert [line.partition("203.0.113.9: ")[2] for line in caplog.messages] == [
+        'queue.pause "mail\\": done \\\\": refused 403',
+        "POST /queues/a:%20done%0A/%3F%1B/pause: refused 403",
+    ]
+
+
+async def test_an_entry_of_an_older_server_is_read_too(trail: AuditTrail, store: Watched, clock: ManualClock) -> None:
+    older = b'[[1.0,"ada","admin","::1","queue.pause","mail","done"]]'
+    await store.exchange(Exchange(changes=[ValueChange("audit", 0, older)]))
+    (entry,) = await trail.entries()
+    assert (entry.who, entry.who_id, entry.tenant) == ("ada", "", None)
+
+
 async def test_secrets_in_what_is_written_down_are_left_out(trail: AuditTrail) -> None:
     trail.record(scope(), "breaker.reset", "postgresql://user:canary-1@db/x", "done")
     trail.record(scope(), "breaker.reset", f"Bearer {ADMIN.text}", "done")
@@ -222,5 +244,5 @@ async def test_refused_changes_and_wrong_credentials_are_written_down(caplog: py
 
 async def test_looking_without_a_credential_is_not_worth_a_line(caplog: pytest.LogCaptureFixture) -> None:
     caller = Caller(ApiSettings(tokens=TOKENS))
-    assert await caller.status("GET", "/session") == 401
+    assert await caller.status("GET", "/jobs") == 401
     assert caplog.messages == []

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.clock import SystemClock
 from holdfast.ops.api import connections
-from holdfast.ops.api.connections import PatientConnection, server_options
+from holdfast.ops.api.connections import PatientConnection, out_of_descriptors, server_options
 from holdfast.ops.api.serving import listen
 
 CLOCK = SystemClock()
@@ -146,6 +148,114 @@ async def test_a_flood_of_slow_heads_pushes_out_itself(monkeypatch: pytest.Monke
 def test_two_servers_do_not_share_their_connections() -> None:
     one, other = server_options()["http"], server_options()["http"]
     assert one.waiting is not other.waiting
+    assert one.slow is not other.slow
+    assert one.opened is not other.opened
+
+
+# ---------------------------------------------------------------- descriptors
+
+PARTS = (b"", b"GET / HT", b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
+
+
+async def reading(scope: Scope, receive: Receive, send: Send) -> None:
+    while (await receive()).get("more_body"):
+        pass
+    await short(scope, receive, send)
+
+
+@pytest.mark.parametrize(("descriptors", "limit", "backlog"), [(64, 16, 16), (200, 86, 50), (1024, 704, 256)])
+def test_connections_leave_descriptors_to_all_else(
+    monkeypatch: pytest.MonkeyPatch, descriptors: int, limit: int, backlog: int
+) -> None:
+    monkeypatch.setattr(connections, "_descriptors", lambda: descriptors)
+    options = server_options()
+    assert (options["http"].limit, options["backlog"]) == (limit, backlog)
+
+
+@pytest.mark.parametrize("part", PARTS)
+async def test_near_the_limit_whoever_has_kept_us_waiting_longest_makes_room(part: bytes) -> None:
+    async with served(reading) as (port, config):
+        protocol = config.http_protocol_class
+        assert issubclass(protocol, PatientConnection)
+        protocol.limit = 4
+        pairs = []
+        for _ in range(4):
+            pairs.append(await asyncio.open_connection("127.0.0.1", port))
+            pairs[-1][1].write(part)
+        while len(protocol.opened) < 4 or (b"POST" in part and protocol.waiting):
+            await CLOCK.asleep(0.005)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HEAD)
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        assert await ends(pairs[0][0])
+        assert len(protocol.opened) == 4
+        for _, one in [*pairs, (reader, writer)]:
+            one.close()
+
+
+async def test_at_the_limit_an_unread_answer_makes_room_and_one_that_is_under_way_does_not() -> None:
+    app = Endless()
+    async with served(app) as (port, config):
+        protocol = config.http_protocol_class
+        assert issubclass(protocol, PatientConnection)
+        protocol.limit = 1
+        _, unread = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        unread.write(HEAD)
+        while not protocol.slow or protocol.waiting:
+            await CLOCK.asleep(0.005)
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with CLOCK.timeout(20):
+            await app.is_over.wait()
+        unread.close()
+        writer.close()
+
+
+async def test_at_the_limit_nobody_who_is_being_answered_is_dropped() -> None:
+    may_answer = asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await may_answer.wait()
+        await short(scope, receive, send)
+
+    async with served(slow) as (port, config):
+        protocol = config.http_protocol_class
+        assert issubclass(protocol, PatientConnection)
+        protocol.limit = 1
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HEAD)
+        while not protocol.opened or protocol.slow:
+            await CLOCK.asleep(0.005)
+        late, other = await asyncio.open_connection("127.0.0.1", port)
+        assert await ends(late)
+        may_answer.set()
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        writer.close()
+        other.close()
+
+
+async def test_running_out_of_descriptors_is_said_once_and_the_slowest_make_room(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with served(short) as (port, config):
+        protocol = config.http_protocol_class
+        assert issubclass(protocol, PatientConnection)
+        pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        while len(protocol.opened) < 20:
+            await CLOCK.asleep(0.005)
+        loop = asyncio.get_running_loop()
+        before = loop.get_exception_handler()
+        context = {"message": "socket.accept() out of system resource", "exception": OSError(errno.EMFILE, "too many")}
+        with out_of_descriptors(protocol), caplog.at_level(logging.ERROR):
+            for _ in range(1000):
+                loop.call_exception_handler(context)
+            assert [line for line in caplog.messages if "no connection can be accepted" in line] == caplog.messages
+            assert len(caplog.messages) == 1
+            loop.call_exception_handler({"message": "something else"})
+        assert caplog.messages[1:] == ["something else"]
+        assert len(protocol.opened) == 4
+        assert loop.get_exception_handler() == before
+        for _, one in pairs:
+            one.close()
 
 
 async def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:

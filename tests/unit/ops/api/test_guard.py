@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 from starlette.types import Message
 
+from holdfast.ops.api import guard
 from holdfast.ops.api.guard import SECURITY_HEADERS, Guard
+from holdfast.ops.api.limits import BadBody
 from holdfast.ops.api.settings import ApiSettings
 from holdfast.ops.api.tokens import TokenFile, lines_of, make_token
 from holdfast.testing import ManualClock
@@ -116,6 +120,30 @@ async def test_the_page_and_the_way_in_are_open_also_with_a_cookie_that_has_expi
     caller = Caller(WITH_TOKENS)
     assert await caller.status(method, path) == 200
     assert await caller.status(method, path, cookie=EXPIRED.text, headers=OWN) == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/assets/x.js", "/health/live", "/health/ready"])
+async def test_where_all_see_the_same_credentials_are_not_looked_at(path: str) -> None:
+    caller = Caller(ApiSettings(tokens=TOKENS, login_rate="1/minute"))
+    for token in ("hf_old", "hf_old", EXPIRED.text, ADMIN.text):
+        answer = await caller.call("GET", path, token=token)
+        assert (answer.status_code, answer.json()["who"]) == (200, None)
+    assert await caller.status("GET", "/jobs", token="hf_old") == 401  # none of these counted as a wrong one
+
+
+async def test_one_good_cookie_among_twenty_is_found_and_more_are_not_tried() -> None:
+    for others, status in ((19, 200), (20, 401)):
+        line = "; ".join([*["holdfast_session=theirs"] * others, f"holdfast_session={VIEWER.text}"])
+        assert await Caller(WITH_TOKENS).status(headers={"Cookie": line}) == status
+
+
+async def test_over_tls_a_cookie_that_another_host_could_have_set_is_not_taken() -> None:
+    caller = Caller(ApiSettings(tokens=TOKENS, hosts=["shop.example"]))
+    for name, status in (("__Host-holdfast", 200), ("holdfast_session", 401)):
+        headers = {"Cookie": f"{name}={VIEWER.text}"}
+        assert await caller.status(headers=headers, url="https://shop.example") == status
+    below = {"Cookie": f"holdfast_session={VIEWER.text}"}
+    assert await caller.status("GET", "/h/jobs", headers=below, url="https://shop.example", root="/h") == 200
 
 
 @pytest.mark.parametrize(
@@ -345,12 +373,153 @@ async def test_a_client_that_goes_away_within_its_body_reaches_no_route() -> Non
     assert caller.inner.calls == 0
 
 
+async def test_a_large_body_is_looked_through_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def looked(body: bytes) -> None:
+        threads.append(threading.current_thread() is threading.main_thread())
+        raise BadBody("no good")
+
+    monkeypatch.setattr(guard, "check_json", looked)
+    for size in (1000, 100_000):
+        answer = await Caller().call("POST", content=b'"' + b"x" * size + b'"', headers=JSON)
+        assert (answer.status_code, answer.json()["detail"]) == (422, "no good")
+    assert threads == [True, False]
+
+
 async def test_json_that_means_two_things_is_refused() -> None:
     answer = await Caller().call("POST", content=b'{"a": 1, "a": 2}', headers=JSON)
     assert (answer.status_code, answer.json()["detail"]) == (422, "the body has an object with one key twice")
 
 
+# ---------------------------------------------------------------- signing in
+
+
+async def test_the_body_of_a_sign_in_is_small() -> None:
+    caller = Caller(WITH_TOKENS)
+    for options in ({}, {"token": ADMIN.text}):
+        small, large = (b'"' + b"x" * size + b'"' for size in (1022, 1023))
+        assert await caller.status("POST", "/session", content=small, headers=JSON, **options) == 200
+        assert await caller.status("POST", "/session", content=large, headers=JSON, **options) == 413
+        assert await caller.status("POST", "/session", content=_chunks(1, 1025), headers=JSON, **options) == 413
+
+
+class Stalled:
+    """Requests whose bodies do not come."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self.tasks: list[asyncio.Task[int]] = []
+
+    async def post(self, path: str, address: str, token: str = "") -> asyncio.Task[int]:
+        """One more."""
+        head = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"9")]
+        if token:
+            head.append((b"authorization", f"Bearer {token}".encode()))
+        scope = _scope(head, "POST") | {"path": path, "client": (address, 1)}
+        self.tasks.append(asyncio.create_task(_status(self._guard, scope, self._receive)))
+        for _ in range(5):
+            await asyncio.sleep(0)  # noqa: TID251 - lets the other coroutine run
+        return self.tasks[-1]
+
+    async def _receive(self) -> Message:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+
+async def test_the_body_of_a_sign_in_is_waited_for_three_seconds_only() -> None:
+    clock = ManualClock(auto=False)
+    answer = await Stalled(Caller(WITH_TOKENS, clock=clock).guard).post("/session", "203.0.113.9")
+    clock.advance(2.9)
+    await asyncio.sleep(0)  # noqa: TID251 - lets the other coroutine run
+    assert not answer.done()
+    clock.advance(0.1)
+    assert await answer == 408
+
+
+async def test_one_address_has_few_sign_ins_on_their_way_and_all_together_are_bounded() -> None:
+    clock = ManualClock(auto=False)
+    stalled = Stalled(Caller(ApiSettings(tokens=TOKENS, login_rate=None), clock=clock).guard)
+    for _ in range(16):
+        assert not (await stalled.post("/session", "203.0.113.9")).done()
+    refused = await stalled.post("/session", "203.0.113.9")
+    assert refused.done()
+    assert refused.result() == 429
+    for number in range(1024 - 16):
+        assert not (await stalled.post("/session", f"10.0.{number // 16}.1")).done()
+    refused = await stalled.post("/session", "203.0.113.8")
+    assert refused.done()
+    assert refused.result() == 429
+    assert not (await stalled.post("/queues/a/pause", "203.0.113.9", ADMIN.text)).done()
+    clock.advance(3)
+    assert {await task for task in stalled.tasks[:-1]} == {408, 429}
+    assert not (await stalled.post("/session", "203.0.113.9")).done()
+    clock.advance(30)
+    await asyncio.gather(*stalled.tasks)
+
+
+async def test_sign_ins_of_one_address_have_a_rate_of_their_own() -> None:
+    caller = Caller(ApiSettings(tokens=TOKENS, login_rate="2/minute"))
+    assert [await caller.status("POST", "/session") for _ in range(3)] == [200, 200, 429]
+    assert await caller.status("POST", "/session", address="203.0.113.9") == 200
+    assert await caller.status("DELETE", "/session") == 200
+    assert await caller.status("GET", "/jobs", token="hf_guess") == 401
+
+
+# ---------------------------------------------------------------- streams
+
+
+class Streams:
+    """An app whose answers last until they are ended."""
+
+    def __init__(self) -> None:
+        self.end = asyncio.Event()
+
+    async def __call__(self, scope: object, receive: object, send: object) -> None:
+        await self.end.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})  # type: ignore[operator]
+        await send({"type": "http.response.body", "body": b""})  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("max_clients", "each"), [(10, 20), (500, 100)])
+async def test_one_token_may_take_a_part_of_the_streams_only(max_clients: int, each: int) -> None:
+    inner = Streams()
+    caller = Caller()
+    caller.guard = Guard(inner, ApiSettings(tokens=TOKENS, max_clients=max_clients), clock=ManualClock())
+
+    async def listening(token: str) -> asyncio.Task[httpx.Response]:
+        task = asyncio.create_task(caller.call("GET", "/events", token=token))
+        for _ in range(10):
+            await asyncio.sleep(0)  # noqa: TID251 - lets the other coroutine run
+        return task
+
+    taken = [await listening(VIEWER.text) for _ in range(each)]
+    refused = await listening(VIEWER.text)
+    assert refused.done()
+    assert (refused.result().status_code, refused.result().headers["Retry-After"]) == (429, "5")
+    taken.append(await listening(ADMIN.text))
+    assert not any(task.done() for task in taken)
+    inner.end.set()
+    assert {answer.status_code for answer in await asyncio.gather(*taken)} == {200}
+    assert await caller.status("GET", "/events", token=VIEWER.text) == 200
+
+
+async def test_without_tokens_this_machine_listens_as_often_as_it_likes() -> None:
+    inner = Streams()
+    caller = Caller()
+    caller.guard = Guard(inner, ApiSettings(max_clients=10), clock=ManualClock())
+    tasks = [asyncio.create_task(caller.status("GET", "/events")) for _ in range(40)]
+    await asyncio.sleep(0)  # noqa: TID251 - lets the other coroutines run
+    inner.end.set()
+    assert set(await asyncio.gather(*tasks)) == {200}
+
+
 # ---------------------------------------------------------------- rates
+
+
+async def test_two_tokens_of_one_name_have_a_rate_each() -> None:
+    twins = [make_token(name="ci", role="viewer") for _ in range(2)]
+    caller = Caller(ApiSettings(tokens=[one.token for one in twins], read_rate="1/minute"))
+    assert [await caller.status(token=one.text) for one in (*twins, *twins)] == [200, 200, 429, 429]
 
 
 async def test_beyond_its_rate_a_token_is_asked_to_wait_and_others_are_not() -> None:

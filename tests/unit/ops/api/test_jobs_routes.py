@@ -13,6 +13,37 @@ async def test_a_list_is_newest_first_and_its_cursor_leads_to_the_next_page(fron
     assert second["cursor"] == ""
 
 
+async def test_a_cursor_goes_with_the_filters_it_came_from(front: Shopfront) -> None:
+    await front.letters(500, 600, 700)
+    jobs = (await front.get("/jobs", limit=1))["cursor"]
+    letters = (await front.get("/dead-letters", limit=1))["cursor"]
+    for path, wrong in (
+        ("/jobs", {"cursor": jobs, "task": "shop.charge"}),
+        ("/jobs", {"cursor": jobs, "state": "dead_letter"}),
+        ("/jobs", {"cursor": jobs, "text": "declined"}),
+        ("/jobs", {"cursor": letters}),
+        ("/jobs", {"cursor": jobs.partition(".")[0] + "."}),
+        ("/jobs", {"cursor": jobs.partition(".")[2]}),
+        ("/dead-letters", {"cursor": jobs}),
+        ("/dead-letters", {"cursor": letters, "failure_type": "permanent"}),
+    ):
+        problem = await front.get(path, 422, **wrong)
+        assert [error["where"] for error in problem["errors"]] == ["query.cursor"], wrong
+    assert len((await front.get("/jobs", cursor=jobs, limit=100, since=1.0))["items"]) == 2
+    assert len((await front.get("/retry/dead-letters", cursor=letters))["items"]) == 2
+
+
+async def test_a_cursor_of_one_tenant_is_not_anothers() -> None:
+    app = new_app()
+    front, clients = two_tenants(app)
+    await front.letters(500, 600, tenant="a")
+    cursor = (await clients["a"].get("/jobs", params={"limit": 1})).json()["cursor"]
+    assert (await clients["b"].get("/jobs", params={"cursor": cursor})).status_code == 422
+    assert (await clients["admin"].get("/jobs", params={"cursor": cursor})).status_code == 422
+    assert len((await clients["a"].get("/jobs", params={"cursor": cursor})).json()["items"]) == 1
+    await app.aclose()
+
+
 async def test_filters_narrow_a_list(front: Shopfront) -> None:
     good, dead = await front.letters(1, 500, tenant="t")
     assert [one["id"] for one in (await front.get("/jobs", state="dead_letter"))["items"]] == [dead]

@@ -5,6 +5,11 @@ from __future__ import annotations
 import csv
 import json
 
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.ports import Query
+from holdfast.runtime.export import import_letters
 from tests.unit.ops.api.shopfront import Shopfront, new_app, two_tenants
 
 
@@ -83,6 +88,19 @@ async def test_an_export_has_every_attempt_and_no_secret(front: Shopfront) -> No
     assert "s3cret" not in text
 
 
+async def test_an_export_says_what_it_left_out_and_is_not_imported_then(front: Shopfront) -> None:
+    await front.letters(500)
+    await front.letters(600, password="hunter2", note="postgres://a:s3cret@b/c")
+    lines = (await front.client.get("/dead-letters/export")).text.splitlines()
+    marks = [json.loads(line)["redacted"] for line in lines]
+    assert marks == [["/payload/password", "/payload/note"], []]
+    store = new_app().store
+    with pytest.raises(ConfigError, match="line 2: /payload/password was left out as a secret"):
+        await import_letters(store, [lines[1], lines[0]])
+    assert (await store.find(Query())).items == []
+    assert (await import_letters(store, lines[1:])).new == 1
+
+
 async def test_no_cell_of_a_table_is_a_formula(front: Shopfront) -> None:
     job = await front.app.tasks["shop.charge"].options(user="=1+1", tenant="-2", project="@x").aenqueue(1, 500)
     await front.app.arun_until_idle()
@@ -133,5 +151,7 @@ async def test_a_tenant_replays_and_sees_its_own_letters_alone() -> None:
     assert whole["total"] == 2
     assert [one["id"] for one in (await a.get("/replays")).json()["items"]] == ["mine"]
     assert (await a.post("/replays/all/stop")).status_code == 404
-    assert (await a.post("/replays", json={"replay_id": "all"})).status_code == 404
+    again = await a.post("/replays", json={"replay_id": "all"})  # an id of somebody else is not known to be taken
+    assert (again.status_code, again.json()["id"], again.json()["tenant"]) == (201, "all", "a")
+    assert (await clients["admin"].post("/replays/all/pause")).json()["tenant"] is None
     await app.aclose()

@@ -5,10 +5,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError
-from holdfast.ops.api.limits import MAX_DEPTH, BadBody, Buckets, caller_key, check_json
+from holdfast.ops.api import limits
+from holdfast.ops.api.limits import MAX_DEPTH, BadBody, Buckets, Places, caller_key, check_json
 from holdfast.ops.api.settings import ApiSettings, is_loopback_host
 from holdfast.policy.limiter import Rate
+
+CLOCK = SystemClock()
 
 
 def refusal(body: bytes) -> str:
@@ -119,6 +123,41 @@ def test_what_readers_disagree_about_is_refused(body: bytes, said: str) -> None:
 def test_a_hostile_megabyte_is_looked_through_in_whole_passes(body: bytes) -> None:
     # Quadratic work would take hours here, and the time limit of a test would end it.
     assert "deep" in refusal(body)
+
+
+def test_many_small_values_are_neither_counted_level_by_level_nor_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(text: str) -> None:
+        raise AssertionError("half a million lists were built")
+
+    monkeypatch.setattr(limits, "_decode", build)
+    hostile = b"[" + b",".join([b"[" * 99 + b"]" * 99] * 5200) + b"]"
+    began_s = CLOCK.monotonic()
+    check_json(hostile)
+    check_json(b"[" + b",".join([b"[]"] * 340_000) + b"]")
+    assert CLOCK.monotonic() - began_s < 0.5  # level by level it was 0.4 s for the first alone, on an idle machine
+
+
+@pytest.mark.parametrize("before", range(9))
+@pytest.mark.parametrize("depth", range(MAX_DEPTH - 2, MAX_DEPTH + 3))
+def test_the_deepest_place_is_found_wherever_it_is(before: int, depth: int) -> None:
+    body = b"[" + b"[]," * before + b"[" * (depth - 1) + b"]" * (depth - 1) + b"]"
+    if depth <= MAX_DEPTH:
+        check_json(body)
+    else:
+        assert "deep" in refusal(body)
+
+
+def test_a_place_is_given_back_and_none_is_taken_beyond_the_limits() -> None:
+    places = Places(each=2, all_together=30)
+    with places.taken("a", 10) as one, places.taken("a", 10) as two, places.taken("a", 10) as three:
+        assert (one, two, three) == (True, True, False)
+        with places.taken("b", 10) as other, places.taken("c", 1) as more:
+            assert (other, more) == (True, False)
+    with pytest.raises(KeyError), places.taken("a", 30) as again:
+        assert again
+        raise KeyError
+    with places.taken("c", 30) as last:
+        assert last
 
 
 def test_a_text_without_an_end_is_looked_through_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -21,11 +22,11 @@ async def test_a_path_that_is_not_there_is_a_problem(front: Shopfront) -> None:
 @pytest.mark.parametrize(
     ("path", "methods"),
     [
-        ("/jobs", "GET, POST"),
-        ("/dead-letters/groups", "GET"),
-        ("/dead-letters/x", "DELETE, GET"),
+        ("/jobs", "GET, HEAD, POST"),
+        ("/dead-letters/groups", "GET, HEAD"),
+        ("/dead-letters/x", "DELETE, GET, HEAD"),
         ("/breakers/a%2Fb/reset", "POST"),
-        ("/session", "DELETE, GET, POST"),
+        ("/session", "DELETE, GET, HEAD, POST"),
     ],
 )
 async def test_another_method_is_refused_with_those_that_there_are(front: Shopfront, path: str, methods: str) -> None:
@@ -33,6 +34,57 @@ async def test_another_method_is_refused_with_those_that_there_are(front: Shopfr
     assert answer.status_code == 405
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["allow"] == methods
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/health/live", "/health/ready", "/health", "/metrics", "/openapi.json", "/", "/jobs", "/dead-letters/export"],
+)
+async def test_head_answers_what_get_does_without_the_body(front: Shopfront, path: str) -> None:
+    whole, head = await front.client.get(path), await front.client.head(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"] == whole.headers["content-type"]
+    assert head.headers["x-frame-options"] == "DENY"
+
+
+async def test_head_of_the_events_takes_no_place(front: Shopfront) -> None:
+    async with asyncio.timeout(5.0):
+        head = await front.client.head("/events")
+    assert head.headers["content-type"].startswith("text/event-stream")
+    assert head.content == b""
+    assert front.server.live.clients == 0
+
+
+async def test_head_is_refused_as_get_is_and_where_there_is_no_get(front: Shopfront) -> None:
+    refused = await front.client.head("/jobs/no-such")
+    assert (refused.status_code, refused.content) == (404, b"")
+    assert (await front.client.head("/replays/preview")).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/jobs?limit=1&limit=2"),
+        ("GET", "/jobs?tenant=&tenant=a"),
+        ("GET", "/dead-letters?cursor=&cursor=x"),
+        ("GET", "/dead-letters/groups?task=a&state=x&task=a"),
+        ("GET", "/dead-letters/export?format=csv&format=jsonl"),
+        ("DELETE", "/dead-letters?older_than_hours=9999&older_than_hours=0"),
+        ("DELETE", "/retry/dead-letters?older_than_hours=9999&older_than_hours=0"),
+        ("POST", "/retry/simulate-failure?task_type=a&task_type=b"),
+    ],
+)
+async def test_a_parameter_with_one_value_is_refused_when_it_is_given_twice(
+    front: Shopfront, method: str, path: str
+) -> None:
+    problem = await front.ask(method, path, 422)
+    assert [error["message"] for error in problem["errors"]] == ["is given more than once"]
+
+
+async def test_states_may_be_given_several_times(front: Shopfront) -> None:
+    await front.letters(5, 500)
+    page = await front.ask("GET", "/jobs?state=completed&state=dead_letter&limit=5")
+    assert len(page["items"]) == 2
 
 
 async def test_a_bug_is_told_without_what_is_inside(front: Shopfront, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +130,7 @@ async def test_it_can_be_mounted_under_a_prefix() -> None:
     page = await front.client.get("/ops/holdfast/")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     answer = await front.client.request("PUT", "/ops/holdfast/session")
-    assert answer.headers["allow"] == "DELETE, GET, POST"
+    assert answer.headers["allow"] == "DELETE, GET, HEAD, POST"
     await app.aclose()
 
 

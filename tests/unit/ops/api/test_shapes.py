@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,14 +15,14 @@ from holdfast.errors import Invalid
 from holdfast.ops.api.forms import arguments_schema
 from holdfast.ops.api.frames import frames_of
 from holdfast.ops.api.hiding import hidden, unhidden
-from holdfast.ops.api.shapes import sample_of, window_words
+from holdfast.ops.api.shapes import sample_of, whole_job_of, window_words
 from holdfast.policy.breaker import BreakerConfig
 from holdfast.types import JobRecord, JobState
 
 STORED = {
     "user": {"name": "ann", "password": "hunter2", "pin": ""},
     "cards": [{"card_number": "4111"}, {"card_number": "5500"}],
-    "dsn/x~y": "plain",
+    "a/x~y": "plain",
     "url": "redis://:s3cret@host/0",
     "n": 1,
 }
@@ -149,6 +150,63 @@ def test_a_form_of_what_has_no_types_allows_anything() -> None:
         "rest": {"type": "array", "items": {"type": "integer"}},
         "others": {"type": "object"},
     }
+
+
+@dataclass
+class Login:
+    user: str = "ada"
+    password: str = "hunter2"
+
+
+def test_a_form_has_no_secret_as_a_default() -> None:
+    app = App("memory://")
+
+    @app.task
+    def connect(
+        login: Login, api_key: str = "hunter2", url: str = "redis://:hunter2@h", n: int = 7, max_tokens: int = 100
+    ) -> None:
+        """Is not called."""
+
+    form = arguments_schema(connect.spec)
+    assert "hunter2" not in str(form)
+    assert form["properties"]["api_key"] == form["properties"]["url"] == {"type": "string"}
+    assert form["properties"]["n"] == {"type": "integer", "default": 7}
+    assert form["properties"]["max_tokens"]["default"] == 100
+    assert form["$defs"]["Login"]["properties"]["user"]["default"] == "ada"
+    assert form["required"] == ["login"]
+
+
+def test_keys_pairs_and_settings_are_hidden_and_restored_where_they_stand() -> None:
+    stored = {
+        "redis://:hunter2@h": 1,
+        "headers": [["X-Api-Key", "hunter2"]],
+        "env": {"name": "DB_PASSWORD", "value": "hunter2"},
+        "n": 1,
+    }
+    data = json.dumps(stored).encode()
+    shown = hidden(data)
+    assert "hunter2" not in str(shown)
+    assert shown.pointers == ("/redis:~1~1:[redacted]@h", "/headers/0/1", "/env/value")
+    assert unhidden(shown.value | {"n": 2}, data) == stored | {"n": 2}
+    for edited in (
+        {"env": {"name": "NOTE", "value": "[redacted]"}},
+        {"note": ["X", "[redacted]"]},
+        {"headers": [["X-Note", "[redacted]"]]},
+        {"mysql://:[redacted]@h": 1},
+    ):
+        with pytest.raises(Invalid, match="write it out"):
+            unhidden(edited, data)
+
+
+async def test_a_large_job_is_looked_through_without_holding_up_others() -> None:
+    record = JobRecord(
+        id="i", task="t", payload=json.dumps({"x": "password=1 " * 90_000}).encode(), state=JobState.QUEUED
+    )
+    looked = asyncio.ensure_future(whole_job_of(record, None))
+    for _ in range(3):
+        await asyncio.sleep(0)  # noqa: TID251 - lets others run
+        assert not looked.done()
+    assert "password=1" not in (await looked).arguments["x"]
 
 
 def test_what_opens_a_breaker_is_said_in_words() -> None:

@@ -6,6 +6,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 import pytest
+from opentelemetry import trace
 
 from holdfast.errors import StoreAway, StoreError
 from holdfast.ops.api.schemas import NewJobRequest
@@ -27,6 +28,23 @@ async def test_a_new_job_is_in_the_store_when_the_answer_is_there(front: Shopfro
     assert job["arguments"] == {"order_id": 7, "cents": 9}
     assert (job["queue"], job["priority"], job["tenant"], job["user"], job["project"]) == ("fast", 3, "t", "u", "p")
     assert job["due_at"] == pytest.approx(job["created_at"] + 60)
+
+
+async def test_a_job_carries_the_trace_of_whoever_asked_for_it(front: Shopfront) -> None:
+    parent = f"00-{'a' * 32}-{'b' * 16}-01"
+    headers = {"traceparent": parent, "tracestate": "vendor=x"}
+    made = await front.ask("POST", "/jobs", 201, json=ORDER, headers=headers)
+    assert (await front.get(f"/jobs/{made['id']}"))["trace"] == f"{parent} vendor=x"
+    made = await front.ask("POST", "/jobs", 201, json=ORDER, headers={"traceparent": "00-nonsense"})
+    assert (await front.get(f"/jobs/{made['id']}"))["trace"] is None
+
+
+async def test_a_span_of_this_server_comes_before_the_callers_header(front: Shopfront) -> None:
+    ours = trace.SpanContext(trace_id=5, span_id=7, is_remote=False, trace_flags=trace.TraceFlags(1))
+    with trace.use_span(trace.NonRecordingSpan(ours)):
+        headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+        made = await front.ask("POST", "/jobs", 201, json=ORDER, headers=headers)
+    assert (await front.get(f"/jobs/{made['id']}"))["trace"] == f"00-{5:032x}-{7:016x}-01"
 
 
 async def test_a_job_keeps_the_gates_of_its_task(front: Shopfront) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import logging
@@ -48,7 +49,7 @@ def test_a_new_token_has_128_bits_of_secret_and_is_kept_by_its_hash() -> None:
 def test_a_token_is_found_by_its_text_and_says_whom_it_stands_for() -> None:
     made = make_token(name="acme", role="viewer", tenant="acme")
     found = Tokens([make_token(name="ops", role="admin").token, made.token]).find(made.text, NOW)
-    assert found.principal == Principal(name="acme", role=Role.VIEWER, tenant="acme")
+    assert found.principal == Principal(name="acme", role=Role.VIEWER, tenant="acme", token_id=made.token.id)
 
 
 @pytest.mark.parametrize("spoil", [str.upper, str.strip, lambda text: text + "0", lambda text: text[:-1]])
@@ -198,6 +199,28 @@ def test_a_file_that_is_spoilt_is_reported_once_and_its_last_good_tokens_hold(
         assert file.find(one.text, NOW) == one.token
     assert len(caplog.messages) == 1
     assert "line 1: name is missing" in caplog.messages[0]
+
+
+def test_a_file_that_could_not_be_read_for_a_moment_is_read_again_so_that_a_revoked_token_does_not_hold_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = make_token(name="one", role="admin"), make_token(name="other", role="admin")
+    path = written(tmp_path / "t.toml", one.token)
+    file = TokenFile(path)
+    written(path, other.token)
+    os.utime(path, (1, 1))
+
+    def busy(self: Path) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", busy)
+        for _ in range(3):
+            assert file.find(one.text, NOW) == one.token
+    assert [line for line in caplog.messages if "Too many open files" in line] == caplog.messages[:1]
+    assert len(caplog.messages) == 1
+    assert refusal(file.find, one.text) == "the token is not known"
+    assert file.find(other.text, NOW) == other.token
 
 
 def test_a_file_that_is_gone_or_empty_lets_nobody_in_until_it_is_back(tmp_path: Path) -> None:

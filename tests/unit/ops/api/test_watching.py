@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import httpx
 import pytest
 
 from holdfast.errors import StoreError
 from holdfast.ops.api import ApiSettings
-from holdfast.ops.api.overview import quantile
 from holdfast.ports import Count, Exchange
-from holdfast.runtime.counts import BOUNDS_S
-from tests.unit.ops.api.shopfront import Shopfront, new_app, two_tenants
+from holdfast.testing import ManualClock
+from tests.unit.ops.api.shopfront import BASE, Shopfront, new_app, turns, two_tenants
 
 
 async def test_the_overview_counts_what_there_is(front: Shopfront) -> None:
@@ -39,13 +41,6 @@ async def test_the_percentiles_of_a_minute_come_out_of_its_histogram(front: Shop
     assert minute["wait_p50_s"] is None
 
 
-def test_a_quantile_lies_within_its_bucket() -> None:
-    assert quantile([0] * 15, 0.5) is None
-    assert quantile([4], 0.5) == pytest.approx(0.0025)
-    assert quantile([0, 0, 0, 0, 0, 0, 0, 10], 0.5) == pytest.approx(0.75)
-    assert quantile([*[0] * len(BOUNDS_S), 1], 0.99) == BOUNDS_S[-1]
-
-
 async def test_health_has_the_shape_of_c6_and_is_503_when_unhealthy(front: Shopfront) -> None:
     health = await front.get("/health")
     assert health["healthy"]
@@ -62,7 +57,7 @@ async def test_a_server_lives_without_its_store_but_is_not_ready(front: Shopfron
     assert (await front.get("/health/ready"))["status"] == "ok"
     store = front.faulty()
     store.fail()
-    front.server.live._overview = None  # what was seen half a second ago still counts
+    front.server.live._reached_s = None  # what was seen half a second ago still counts
     assert (await front.get("/health/live"))["status"] == "ok"
     answer = await front.client.get("/health/ready")
     assert answer.status_code == 503
@@ -91,12 +86,67 @@ async def test_metrics_are_prometheus_text(front: Shopfront) -> None:
     assert 'holdfast_dead_letters{task="shop.charge"} 1' in answer.text
 
 
+async def hang() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+async def test_metrics_wait_neither_for_a_check_that_hangs_nor_for_a_store_that_does() -> None:
+    still = ManualClock(auto=False)
+    app = new_app(clock=still)
+    front = Shopfront(app)
+    assert "holdfast_health_score" in (await front.client.get("/metrics")).text
+    app.health_check("vendor", hang, timeout=20.0)
+    store = front.faulty()
+    store.fail(fault="hang")
+    began = still.monotonic()
+    still.advance(5.0)  # what is known of the health is old now
+    scrape = asyncio.ensure_future(front.client.get("/metrics"))
+    while not scrape.done():
+        await turns()
+        still.advance(0.5)
+    assert still.monotonic() - began - 5.0 <= 4.5
+    assert "holdfast_store_up 0" in scrape.result().text
+    assert "holdfast_health_score" in scrape.result().text  # of seconds ago
+    still.advance(20.0)  # now the check has had its time
+    await turns()
+    scrape = asyncio.ensure_future(front.client.get("/metrics"))
+    while not scrape.done():
+        await turns()
+        still.advance(0.5)
+    assert "holdfast_health_score 0.0" in scrape.result().text
+    store.mend()
+    still.advance(20.0)
+    await turns()
+    await app.aclose()
+
+
+async def test_a_score_that_is_a_minute_old_is_not_told() -> None:
+    still = ManualClock(auto=False)
+    app = new_app(clock=still)
+    front = Shopfront(app)
+    assert await front.server.live.score() == 1.0
+    app.health_check("vendor", hang, timeout=600.0)
+    for wait_s, expected in ((30.0, 1.0), (31.0, None)):
+        still.advance(wait_s)
+        asked = asyncio.ensure_future(front.server.live.score())
+        await turns()
+        still.advance(1.0)
+        assert await asked == expected
+    still.advance(600.0)
+    await turns()
+    await app.aclose()
+
+
 async def test_the_session_says_who_asks_and_what_they_may() -> None:
     app = new_app()
     front, clients = two_tenants(app)
     session = (await clients["a"].get("/session")).json()
     assert (session["name"], session["role"], session["tenant"], session["is_open"]) == ("a", "operator", "a", False)
-    assert (await front.client.get("/session")).status_code == 401
+    nobody = (await front.client.get("/session")).json()
+    assert (nobody["name"], nobody["role"], nobody["tenant"], nobody["is_open"]) == ("", None, None, False)
+    assert (await front.client.get("/session", headers={"Authorization": "Bearer hf_x"})).status_code == 401
+    old = await front.client.get("/session", headers={"Cookie": "holdfast_session=hf_old"})
+    assert (old.status_code, old.json()["role"]) == (200, None)
     await app.aclose()
 
 
@@ -111,7 +161,19 @@ async def test_signing_in_sets_a_cookie_that_works_until_signing_out() -> None:
     assert "HttpOnly" in signed_in.headers["set-cookie"]
     assert (await front.client.get("/session")).json()["role"] == "viewer"
     assert (await front.client.delete("/session", headers=origin)).status_code == 204
-    assert (await front.client.get("/session")).status_code == 401
+    assert (await front.client.get("/session")).json()["role"] is None
+    assert (await front.client.get("/jobs")).status_code == 401
+    await app.aclose()
+
+
+async def test_where_nobody_can_sign_in_whoever_asks_from_elsewhere_is_told_why() -> None:
+    app = new_app()
+    front = Shopfront(app)
+    transport = httpx.ASGITransport(app=front.api, client=("203.0.113.9", 5000))
+    async with httpx.AsyncClient(transport=transport, base_url=BASE) as stranger:
+        answer = await stranger.get("/session")
+    assert answer.status_code == 401
+    assert "this server has no tokens" in answer.json()["detail"]
     await app.aclose()
 
 

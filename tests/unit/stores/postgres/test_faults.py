@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.clock import SystemClock, new_id, new_token
 from holdfast.errors import StoreAway
-from holdfast.ports import Claim, Enqueued, Exchange, Settlement, WorkerRecord
+from holdfast.ports import Claim, Enqueued, Exchange, Query, Settlement, WorkerRecord
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.connection import address_of, connect
 from holdfast.stores.postgres.faults import translated
@@ -137,6 +137,23 @@ async def test_a_network_that_swallows_everything_is_noticed_in_bounded_time(
     proxy.heal()
     job = new_job()
     assert await far.enqueue([job]) == [Enqueued(job.id)]
+
+
+async def test_nobody_who_reads_waits_long_for_a_server_that_hangs_however_many_they_are(
+    far: PostgresStore, proxy: FaultProxy
+) -> None:
+    job = new_job()
+    await far.enqueue([job])
+    assert len((await far.find(Query())).items) == 1
+    proxy.blackhole("both")
+    machine = SystemClock()
+    began_s = machine.monotonic()
+    calls = [far.stats(), far.groups(Query()), *(far.get([job.id]) for _ in range(10)), far.find(Query())]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert {type(answer) for answer in answers} == {StoreAway}
+    assert machine.monotonic() - began_s < 2 * ANSWER_S
+    proxy.heal()
+    assert await far.enqueue([new_job()])
 
 
 async def test_a_server_that_is_away_is_said_to_be_so_and_comes_back_by_itself(

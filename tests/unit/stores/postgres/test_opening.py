@@ -75,7 +75,7 @@ async def test_threads_that_race_open_it_once(postgres_url: str) -> None:
 async def test_tables_of_a_newer_version_are_refused(store: PostgresStore, plain: Plain, postgres_url: str) -> None:
     assert store.capabilities
     plain.execute("UPDATE holdfast_meta SET value = '99' WHERE key = 'schema_version'")
-    with pytest.raises(StoreError, match=r"made by a newer Holdfast \(schema 99, not 2\); upgrade"):
+    with pytest.raises(StoreError, match=r"made by a newer Holdfast \(schema 99, not 3\); upgrade"):
         PostgresStore(postgres_url).capabilities  # noqa: B018 - asking opens it
 
 
@@ -244,7 +244,7 @@ async def test_a_closed_store_stays_closed(store: PostgresStore) -> None:
 
 
 UNDO = """
-DROP TABLE holdfast_letters, holdfast_causes, holdfast_letter_hours;
+DROP TABLE holdfast_letters, holdfast_causes, holdfast_letter_hours, holdfast_counted;
 DROP FUNCTION holdfast_digest;
 DROP INDEX holdfast_jobs_lane, holdfast_jobs_tenant, holdfast_jobs_user, holdfast_jobs_project;
 CREATE INDEX holdfast_jobs_cause ON holdfast_jobs USING hash (fingerprint) WHERE given_up = 2;

@@ -168,6 +168,7 @@ async def test_closing_moves_the_log_into_the_file(path: Path) -> None:
 
 UNDO = """
 DROP TABLE holdfast_letters; DROP TABLE holdfast_causes; DROP TABLE holdfast_letter_hours; DROP TABLE holdfast_marks;
+DROP TABLE holdfast_counted;
 CREATE INDEX holdfast_jobs_cause ON holdfast_jobs (fingerprint) WHERE given_up = 2;
 UPDATE holdfast_meta SET value = 1 WHERE key = 'schema_version'
 """

@@ -10,9 +10,11 @@ from holdfast import ports
 from holdfast.errors import NotFound
 from holdfast.ops.api import schemas
 from holdfast.ops.api.asking import Asker, Operator, Viewer
+from holdfast.ops.api.cursors import Cursors
 from holdfast.ops.api.openapi import changes, looks
 from holdfast.ops.api.problems import ProblemError
-from holdfast.ops.api.shapes import changed_of, job_of, summary_of
+from holdfast.ops.api.searching import search
+from holdfast.ops.api.shapes import changed_of, summary_of, whole_job_of
 from holdfast.ports import Changed, Operation
 from holdfast.types import Change, JobState
 
@@ -23,8 +25,13 @@ JobId = Annotated[str, Path(min_length=1, max_length=64, description="The job's 
 
 @router.get("", responses=looks(422))
 async def list_jobs(asker: Viewer, asked: Annotated[schemas.JobFilter, Query()]) -> schemas.JobPage:
-    """A page of jobs, newest first. With a text a page may be short, or empty, and still have a cursor."""
-    page = await asker.app.store.find(
+    """A page of jobs, newest first. With a text a page may be short, or empty, and still have a cursor.
+
+    A text is looked for in jobs as they are shown: what reads [redacted] is not found.
+    """
+    cursors = Cursors("jobs", asked, asker.tenant)
+    page = await search(
+        asker.app.store,
         ports.Query(
             states=tuple(JobState(state) for state in asked.state),
             task=asked.task,
@@ -36,10 +43,12 @@ async def list_jobs(asker: Viewer, asked: Annotated[schemas.JobFilter, Query()])
             until=asked.until,
             text=asked.text,
             limit=asked.limit,
-            cursor=asked.cursor,
-        )
+            cursor=cursors.taken(),
+        ),
     )
-    return schemas.JobPage.model_construct(items=[summary_of(record) for record in page.items], cursor=page.cursor)
+    return schemas.JobPage.model_construct(
+        items=[summary_of(record) for record in page.items], cursor=cursors.given(page.cursor)
+    )
 
 
 @router.post("/cancel", responses=changes())
@@ -58,7 +67,7 @@ async def retry_jobs(asker: Operator, asked: schemas.IdsRequest) -> schemas.Chan
 async def get_job(asker: Viewer, id: JobId) -> schemas.JobAnswer:  # noqa: A002
     """A whole job, with its arguments, result and every attempt."""
     record = await asker.record(id)
-    return job_of(record, asker.server.form_of(record.task))
+    return await whole_job_of(record, asker.server.form_of(record.task))
 
 
 @router.post("/{id}/cancel", responses=changes(404))

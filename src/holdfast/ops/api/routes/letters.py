@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from msgspec.structs import replace
 from starlette.responses import StreamingResponse
 
 from holdfast.errors import NotFound
 from holdfast.ops.api import schemas
 from holdfast.ops.api.asking import Asker, FleetAdmin, Operator, Viewer
+from holdfast.ops.api.cursors import Cursors
 from holdfast.ops.api.exporting import csv_of, lines_of
 from holdfast.ops.api.hiding import unhidden
 from holdfast.ops.api.openapi import changes, looks
 from holdfast.ops.api.problems import ProblemError
-from holdfast.ops.api.shapes import changed_of, groups_of, job_of, summary_of
+from holdfast.ops.api.searching import groups_with, search
+from holdfast.ops.api.shapes import changed_of, groups_of, summary_of, whole_job_of
 from holdfast.runtime.inbox import Filters, Inbox
 from holdfast.types import JobState
 
@@ -27,7 +30,7 @@ OlderThan = Annotated[
 
 
 def filters_of(asker: Asker, asked: schemas.LetterFilter) -> Filters:
-    """The filters of a request, as the inbox takes them."""
+    """The filters of a request, as the inbox takes them; a text is left to `searching.py`."""
     return Filters(
         group=asked.group,
         failure_type=asked.failure_type,
@@ -35,21 +38,25 @@ def filters_of(asker: Asker, asked: schemas.LetterFilter) -> Filters:
         tenant=asker.tenant_for(asked.tenant),
         since=asked.since,
         until=asked.until,
-        text=asked.text,
     )
 
 
 @router.get("", responses=looks(422))
 async def list_letters(asker: Viewer, asked: Annotated[schemas.LetterQuery, Query()]) -> schemas.JobPage:
     """A page of dead letters, newest first. With a text a page may be short, or empty, and still have a cursor."""
-    page = await asker.app.dead_letters.alist(limit=asked.limit, cursor=asked.cursor, **filters_of(asker, asked))
-    return schemas.JobPage.model_construct(items=[summary_of(record) for record in page.items], cursor=page.cursor)
+    cursors = Cursors("letters", asked, asker.tenant)
+    query = await Inbox(asker.app.store).query(**filters_of(asker, asked))
+    page = await search(asker.app.store, replace(query, text=asked.text, limit=asked.limit, cursor=cursors.taken()))
+    return schemas.JobPage.model_construct(
+        items=[summary_of(record) for record in page.items], cursor=cursors.given(page.cursor)
+    )
 
 
 @router.get("/groups", responses=looks(422))
 async def list_groups(asker: Viewer, asked: Annotated[schemas.LetterSearch, Query()]) -> schemas.GroupList:
-    """The inbox: dead letters by cause, the largest group first."""
-    return groups_of(await asker.app.dead_letters.agroups(**filters_of(asker, asked)))
+    """The inbox: dead letters by cause, the largest group first; a text is looked for in the cause as it is shown."""
+    found = await asker.app.dead_letters.agroups(**filters_of(asker, asked))
+    return groups_of(groups_with(found, asked.text) if asked.text else found)
 
 
 @router.get(
@@ -71,8 +78,10 @@ async def export_letters(
     asked: Annotated[schemas.LetterExport, Query()],
 ) -> StreamingResponse:
     """Letters with every attempt, without secrets, as lines of JSON; or as a table for a spreadsheet."""
-    query = await Inbox(asker.app.store).query(**filters_of(asker, asked))
-    await asker.app.store.find(query)  # a store that is away is told by the status, not by a broken stream
+    query = replace(await Inbox(asker.app.store).query(**filters_of(asker, asked)), text=asked.text)
+    await asker.app.store.find(
+        replace(query, text="", limit=1)
+    )  # a store that is away is told by the status, not by a broken stream
     await asker.audit("letters.export", asked.format)
     is_csv = asked.format == "csv"
     return StreamingResponse(
@@ -88,7 +97,7 @@ async def get_letter(asker: Viewer, id: LetterId) -> schemas.JobAnswer:  # noqa:
     record = await asker.record(id)
     if record.state is not JobState.DEAD_LETTER:
         raise NotFound(f"job {id} is {record.state.value}, and no dead letter")
-    return job_of(record, asker.server.form_of(record.task))
+    return await whole_job_of(record, asker.server.form_of(record.task))
 
 
 @router.post("/{id}/retry", responses=changes(404))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path
 from msgspec.structs import replace
 
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import Invalid
 from holdfast.ops.api import schemas
 from holdfast.ops.api.asking import Asker, Operator, Viewer
 from holdfast.ops.api.openapi import changes, looks
@@ -20,7 +20,7 @@ from holdfast.runtime.replays import Preview, Replays
 
 router = APIRouter(prefix="/replays", tags=["replays"])
 
-ReplayId = Annotated[str, Path(min_length=1, max_length=64, description="The replay's id.")]
+ReplayId = Annotated[str, Path(min_length=1, max_length=100, description="The replay's id.")]
 
 
 @router.post("/preview", responses=changes())
@@ -39,24 +39,21 @@ async def start_replay(asker: Operator, asked: schemas.ReplayRequest) -> schemas
     replay = await _start(asker, asked, dry_run=False)
     if not isinstance(replay, Replay):
         raise TypeError("only a dry run makes a preview")
-    _refuse_foreign(asker, replay)
     await asker.audit("replay.start", replay.id, f"{replay.total} letters")
     return replay_of(replay)
 
 
 @router.get("", responses=looks())
 async def list_replays(asker: Viewer) -> schemas.ReplayList:
-    """Every replay, newest first; of those that have ended, the latest 50."""
-    found = await asker.app.dead_letters.areplays()
-    own = [replay for replay in found if asker.tenant in (None, replay.query.tenant)]
-    return schemas.ReplayList.model_construct(items=[replay_of(replay) for replay in own])
+    """Every replay, newest first; of those that have ended, the latest 50 of each tenant."""
+    found = await _desk(asker).list()
+    return schemas.ReplayList.model_construct(items=[replay_of(replay) for replay in found])
 
 
 @router.post("/{id}/pause", responses=changes(404))
 async def pause_replay(asker: Operator, id: ReplayId) -> schemas.ReplayAnswer:  # noqa: A002
     """Send nothing more until it is resumed."""
-    replays = await _own(asker, id)
-    replay = await replays.pause(id, f"paused by {asker.principal.name}")
+    replay = await _desk(asker).pause(id, f"paused by {asker.principal.name}")
     await asker.audit("replay.pause", id, replay.state.value)
     return replay_of(replay)
 
@@ -64,8 +61,7 @@ async def pause_replay(asker: Operator, id: ReplayId) -> schemas.ReplayAnswer:  
 @router.post("/{id}/resume", responses=changes(404))
 async def resume_replay(asker: Operator, id: ReplayId) -> schemas.ReplayAnswer:  # noqa: A002
     """Go on where it was paused."""
-    replays = await _own(asker, id)
-    replay = await replays.resume(id)
+    replay = await _desk(asker).resume(id)
     await asker.audit("replay.resume", id, replay.state.value)
     return replay_of(replay)
 
@@ -73,8 +69,7 @@ async def resume_replay(asker: Operator, id: ReplayId) -> schemas.ReplayAnswer: 
 @router.post("/{id}/stop", responses=changes(404))
 async def stop_replay(asker: Operator, id: ReplayId) -> schemas.ReplayAnswer:  # noqa: A002
     """End it; what was sent stays sent."""
-    replays = await _own(asker, id)
-    replay = await replays.stop(id, f"stopped by {asker.principal.name}")
+    replay = await _desk(asker).stop(id, f"stopped by {asker.principal.name}")
     await asker.audit("replay.stop", id, replay.state.value)
     return replay_of(replay)
 
@@ -84,7 +79,7 @@ async def _start(asker: Asker, asked: schemas.ReplayRequest, *, dry_run: bool) -
         raise Invalid(f"edit: a value in it reads {HIDDEN}; leave out what is to stay as it is")
     inbox = Inbox(asker.app.store)
     query = await inbox.query(**filters_of(asker, asked.filter))
-    return await inbox.replays.start(
+    return await _desk(asker).start(
         replace(query, tenant=asker.tenant_for(query.tenant)),
         edit=asked.edit,
         canary=asked.canary,
@@ -94,16 +89,9 @@ async def _start(asker: Asker, asked: schemas.ReplayRequest, *, dry_run: bool) -
     )
 
 
-async def _own(asker: Asker, replay_id: str) -> Replays:
-    """The replays' desk, once it is certain that this one may be touched; else NotFound."""
-    replays = Inbox(asker.app.store).replays
-    _refuse_foreign(asker, await replays.show(replay_id))
-    return replays
-
-
-def _refuse_foreign(asker: Asker, replay: Replay) -> None:
-    if asker.tenant not in (None, replay.query.tenant):
-        raise NotFound(f"no replay has the id {replay.id!r}")
+def _desk(asker: Asker) -> Replays:
+    """The replays that are theirs to see and to steer."""
+    return Replays(asker.app.store, tenant=asker.tenant)
 
 
 def _has_hidden(value: Any) -> bool:

@@ -7,8 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.ops.api import schemas
-from holdfast.ops.api.access import sign_in, sign_out_cookie
-from holdfast.ops.api.asking import Viewer
+from holdfast.ops.api.access import PRINCIPAL, sign_in, sign_out_cookie
 from holdfast.ops.api.openapi import changes, looks
 from holdfast.ops.api.problems import ProblemError
 from holdfast.ops.api.roles import Principal
@@ -18,9 +17,9 @@ router = APIRouter(prefix="/session", tags=["session"])
 
 
 @router.get("", responses=looks())
-async def get_session(asker: Viewer) -> schemas.SessionAnswer:
-    """Who is asking, and what they may do."""
-    return _answer(asker.server, asker.principal)
+async def get_session(request: Request) -> schemas.SessionAnswer:
+    """Who is asking, and what they may do; with a role of null where they have to sign in first."""
+    return _answer(server_of(request), request.scope[PRINCIPAL])
 
 
 @router.post("", responses=changes())
@@ -40,12 +39,12 @@ async def end_session(request: Request) -> Response:
     return Response(status_code=204, headers={"Set-Cookie": sign_out_cookie(request)})
 
 
-def _answer(server: Server, principal: Principal) -> schemas.SessionAnswer:
+def _answer(server: Server, principal: Principal | None) -> schemas.SessionAnswer:
     settings = server.settings
     return schemas.SessionAnswer(
-        name=principal.name,
-        role=principal.role.value,
-        tenant=principal.tenant,
+        name="" if principal is None else principal.name,
+        role=None if principal is None else principal.role.value,
+        tenant=None if principal is None else principal.tenant,
         is_read_only=settings.read_only,
         is_open=not settings.has_tokens,
         can_simulate=settings.allows_simulation,

@@ -11,7 +11,9 @@ from starlette.responses import Response, StreamingResponse
 
 from holdfast.errors import StoreError
 from holdfast.ops.api import schemas
+from holdfast.ops.api.access import is_still_allowed
 from holdfast.ops.api.asking import FleetAdmin, FleetViewer, Viewer
+from holdfast.ops.api.listener import EventStream
 from holdfast.ops.api.live import alerts_of
 from holdfast.ops.api.openapi import looks, opened
 from holdfast.ops.api.problems import ProblemError
@@ -86,13 +88,14 @@ async def get_live(server: ThisServer) -> schemas.LiveAnswer:
 
 @router.get("/health/ready", responses=opened() | _NOT_OK)
 async def get_ready(server: ThisServer, response: Response) -> schemas.LiveAnswer:
-    """Whether this server can reach its store; 503 when it cannot."""
+    """Whether the store answers this server, within 2 s, and the worker beside it can claim jobs; or else 503."""
     try:
-        await server.live.overview()
-    except StoreError:
-        response.status_code = 503
-        return schemas.LiveAnswer(status="failed", reason="the store is away")
-    return schemas.LiveAnswer(status="ok")
+        await server.live.reach()
+        reason = server.why_not_ready()
+    except (StoreError, TimeoutError):
+        reason = "the store is away"
+    response.status_code = 503 if reason else 200
+    return schemas.LiveAnswer(status="failed" if reason else "ok", reason=reason)
 
 
 @router.get(
@@ -102,11 +105,11 @@ async def get_ready(server: ThisServer, response: Response) -> schemas.LiveAnswe
     | {200: {"description": "Prometheus text.", "content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def get_metrics(asker: FleetViewer) -> Response:
-    """Everything that is counted, for Prometheus."""
+    """Everything that is counted, for Prometheus; within 4 s, also while the store or a health check hangs."""
     from holdfast.ops.metrics import CONTENT_TYPE, exposition  # noqa: PLC0415 - prometheus_client costs 40 ms
 
-    health = await asker.app.ahealth()
-    return Response(await exposition(asker.app, score=health.score), media_type=CONTENT_TYPE)
+    score = await asker.server.live.score()
+    return Response(await exposition(asker.app, score=score), media_type=CONTENT_TYPE)
 
 
 @router.get(
@@ -118,10 +121,10 @@ async def get_metrics(asker: FleetViewer) -> Response:
 async def get_events(asker: Viewer) -> StreamingResponse:
     """What happens, as it happens: `overview`, `groups`, `replays`; `away` and `back` as the store goes and comes.
 
-    At most two messages of a kind a second. A token of one tenant hears of its own `groups` only.
+    At most two messages of a kind a second. A token of one tenant hears of its own `groups` only. The stream of a token
+    that was revoked, or has expired, ends within seconds.
     """
     live, most = asker.server.live, asker.server.settings.max_clients
     if live.clients >= most:
         raise ProblemError(503, f"{most} clients listen already", retry_after=5.0)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(live.listen(asker.tenant), media_type="text/event-stream", headers=headers)
+    return EventStream(live.join(asker.tenant, lambda: is_still_allowed(asker.request)))

@@ -12,7 +12,9 @@ for _, minute in ipairs(redis.call('ZRANGEBYSCORE', P .. 'minutes', '-inf', '(' 
   redis.call('DEL', P .. 'minute:' .. minute)
   redis.call('ZREM', P .. 'minutes', minute)
 end
-redis.call('ZREMRANGEBYSCORE', P .. 'gone', '-inf', now - args[4])
+local gone = redis.call('ZRANGEBYSCORE', P .. 'gone', '-inf', now - args[4], 'LIMIT', 0, AT_ONCE)
+write_many('HDEL', 'counted', gone)
+write_many('ZREM', 'gone', gone)
 local keys = redis.call('ZRANGEBYSCORE', P .. 'removed', '-inf', now - args[3], 'LIMIT', 0, AT_ONCE)
 write_many('HDEL', 'value', keys)
 write_many('ZREM', 'versions', keys)

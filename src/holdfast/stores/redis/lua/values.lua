@@ -46,6 +46,19 @@ local function values_above(seen)
   return answer
 end
 
+-- Whether counts of this name, {worker, number}, were not added before; those without a name, if the call is the first.
+local function is_new(counted, is_first)
+  if not counted then
+    return is_first
+  end
+  local worker, number = counted[1], counted[2]
+  if number <= tonumber(redis.call('HGET', P .. 'counted', worker) or 0) then
+    return false
+  end
+  redis.call('HSET', P .. 'counted', worker, string.format('%.0f', number))
+  return true
+end
+
 -- So many more of each: {minute, task, name, n}. Minute 0 has the totals, and is not among those that are pruned.
 local function add_counts(counts)
   for i = 1, #counts do
