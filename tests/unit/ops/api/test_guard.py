@@ -75,6 +75,7 @@ async def test_a_cookie_that_somebody_set_beside_ours_does_not_sign_out() -> Non
 @pytest.mark.parametrize(
     "given",
     ["", "Bearer", "Bearer ", "Bearer garbage", f"Basic {ADMIN.text}", f"Bearer {ADMIN.text}x", "\x7f", ADMIN.text],
+    ids=["nothing", "no token", "a space", "garbage", "basic", "too long", "a control", "no scheme"],
 )
 async def test_a_wrong_credential_is_refused_with_a_challenge(given: str) -> None:
     answer = await Caller(WITH_TOKENS).call(headers={"Authorization": given})
