@@ -159,9 +159,7 @@ async def test_half_of_a_request_keeps_its_locks_no_longer_than_the_limit(
     await near.heartbeat(WorkerRecord(id="heir", lease_s=600.0))
     began_s = CLOCK.monotonic()
     taken: list[Delivery] = []
-    token = (
-        new_token()
-    )  # the same until it is answered, as a worker does: an answer that came too late is asked for again
+    token = new_token()  # until it is answered, as a worker does
     while not taken and CLOCK.monotonic() - began_s < 30.0:
         with suppress(StoreError):
             taken = await near.reclaim("heir", token, 100)

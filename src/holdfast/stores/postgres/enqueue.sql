@@ -69,7 +69,7 @@ END, true)
 FROM was, holdfast_meta WHERE key = 'store'
 
 -- name: wait_as_before
-SELECT set_config('lock_timeout', %(wait)s::text, true)
+SELECT set_config('lock_timeout', %(wait)s::text, true) AS holdfast
 
 -- name: known
 SELECT id, state FROM holdfast_jobs WHERE id = ANY (%(ids)s::text[])

@@ -1,6 +1,6 @@
 -- Lanes are added one transaction after the other, so that nobody sees a number before a lower one.
 -- name: lock
-SELECT pg_advisory_xact_lock(hashtextextended(%(store)s || ':lanes', 0))
+SELECT pg_advisory_xact_lock(hashtextextended(%(store)s || ':lanes', 0)) AS holdfast
 
 -- name: add
 INSERT INTO holdfast_lanes (queue, task, gates, digest)

@@ -45,7 +45,7 @@ SELECT minute, task, name, sum(n)::bigint FROM holdfast_counts WHERE minute = 0
 GROUP BY 1, 2, 3 ORDER BY task COLLATE "C", name COLLATE "C"
 
 -- name: now
-SELECT :now
+SELECT :now AS holdfast
 
 -- The earliest due time of each lane's ready jobs: steps from lane to lane and from priority to priority in the index.
 -- name: oldest_ready

@@ -1,6 +1,6 @@
 -- One at a time, until the commit: so versions come to light in their order.
 -- name: lock
-SELECT pg_advisory_xact_lock(hashtextextended(%(store)s || ':values', 0))
+SELECT pg_advisory_xact_lock(hashtextextended(%(store)s || ':values', 0)) AS holdfast
 
 -- name: change
 INSERT INTO holdfast_values (digest, key, version, data, removed_at)

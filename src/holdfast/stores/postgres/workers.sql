@@ -25,7 +25,7 @@ WHERE gone_at IS NULL AND id <> %(worker)s
 -- name: end_frozen
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND usename = current_user
-    AND application_name = current_setting('application_name') AND query LIKE '%%holdfast\_%%'
+    AND application_name = current_setting('application_name') AND query LIKE '%%holdfast%%'
     AND state = 'active' AND wait_event = 'ClientRead' AND backend_xid IS NOT NULL
     AND xact_start < clock_timestamp() - current_setting('idle_in_transaction_session_timeout')::interval
 
