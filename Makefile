@@ -32,7 +32,7 @@ venv: $(VENV)/.dev ## make .venv with Holdfast (editable) and the development to
 page: $(VENV)/.base ## build the dashboard into the package, where it or the API has changed
 	@new=$$(mktemp) && trap 'rm -f $$new' EXIT && $(BIN)/python -m holdfast.ops.api.openapi >$$new && \
 		{ cmp -s $$new dashboard/openapi.json || cp $$new dashboard/openapi.json; }
-	@$(MAKE) --no-print-directory $(PAGE)/index.html
+	@$(MAKE) --no-print-directory --quiet $(PAGE)/index.html
 
 lint: venv ## ruff: rules and formatting
 	@$(BIN)/ruff check

@@ -84,6 +84,8 @@ def test_a_wrong_token_is_told_and_the_right_one_signs_in_and_out(
     page.reload()
     expect(page.locator(".who")).to_contain_text("olga")
     expect(page.get_by_role("link", name="Audit")).to_have_count(0)
+    tab.go("#/audit")
+    expect(page.get_by_text("Audit needs the role admin")).to_be_visible()
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_label("Token")).to_be_visible()
     assert page.context.cookies() == []

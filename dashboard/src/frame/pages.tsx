@@ -51,6 +51,11 @@ export function isOf(page: Page, first: string): boolean {
   return page.id === first || page.also?.includes(first) === true;
 }
 
+/** The page of a route that is there, but for admins alone; what is about the whole fleet is not there for tenants. */
+export function adminPage(first: string): Page | undefined {
+  return isTenant.value ? undefined : PAGES.find((page) => page.isForAdmins === true && isOf(page, first));
+}
+
 /** The pages that whoever is signed in may see. */
 export function visiblePages(): readonly Page[] {
   return PAGES.filter(

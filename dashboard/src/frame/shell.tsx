@@ -11,7 +11,7 @@ import { Help } from "./help";
 import { useKeys } from "./keys";
 import { awayReason, link, overview, startLive } from "./live";
 import { Logo } from "./logo";
-import { isOf, type Page, visiblePages } from "./pages";
+import { adminPage, isOf, type Page, visiblePages } from "./pages";
 import { go, href, route } from "./router";
 import { session, signOut, standing, whoAmI } from "./session";
 import { SignIn } from "./signin";
@@ -99,8 +99,9 @@ function Body({ pages }: { readonly pages: readonly Page[] }) {
     document.title = page ? `${page.title} · Holdfast` : "Holdfast";
   }, [page]);
   if (page === undefined) {
+    const withheld = adminPage(first);
     return (
-      <Empty title="There is no such page" icon="warning">
+      <Empty title={withheld ? `${withheld.title} needs the role admin` : "There is no such page"} icon="warning">
         <a href={href("inbox")}>Go to the inbox</a>
       </Empty>
     );

@@ -67,7 +67,7 @@ function Asking(props: Parameters<typeof ReplayDialog>[0] & { readonly onBegun: 
   }, [patchText, wrong, asks]);
 
   const total = dry?.total ?? 0;
-  const canaryText = canary ?? String(properCanaries(total));
+  const canaryText = canary ?? (dry === null ? "1" : String(properCanaries(total)));
   const canaries = canaryOf(canaryText);
   const perSecond = rateOf(rate);
   const isReady = dry !== null && total > 0 && canaries !== null && perSecond !== undefined && !wrong;

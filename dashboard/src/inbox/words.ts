@@ -22,14 +22,14 @@ export function reasonInWords(reason: string): string {
 }
 
 const FAILURES: Readonly<Record<string, string>> = {
-  transient: "A passing fault: another attempt usually helps.",
+  transient: "A passing fault, here or on the other side: replay, another attempt usually helps.",
   rate_limited: "The other side asked us to slow down: replay with a rate.",
   network: "The other side could not be reached: replay when it is back.",
-  system: "An error of the machine, or one that nobody recognised: read the traceback.",
-  permanent: "The other side said no for good: another attempt helps only after something has changed.",
-  validation: "Something in the data is wrong: edit the arguments, or mend the code that judges them.",
-  authentication: "Credentials were refused: mend these first.",
-  structural: "The other side changed shape: deploy code that knows the new one first.",
+  system: "An error of the machine, or one that nobody recognised: read the traceback, fix the cause, then replay.",
+  permanent: "A bug, or a final no from the other side: fix it, then replay.",
+  validation: "Something in the data is wrong: edit the arguments, or fix the code that judges them, then replay.",
+  authentication: "Credentials or permissions were refused: fix these, then replay.",
+  structural: "What came back has another shape than the code expects: deploy code that knows it, then replay.",
 };
 
 /** What a failure type asks of the operator, in a sentence. */

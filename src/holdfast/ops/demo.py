@@ -201,7 +201,7 @@ class Demo:
             process = subprocess.Popen(command, env=self._env, stdout=log, stderr=log, process_group=0)  # noqa: S603
         try:
             self._until(lambda: _answers(f"{address}/health/live"), "page")
-            self.tell("scene", f"Watch it live: {address}")
+            self.tell("scene", f"Watch it live{'' if self.stays else ' while the story lasts'}: {address}")
             yield address
         finally:
             process.send_signal(signal.SIGTERM)

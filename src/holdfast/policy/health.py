@@ -1,7 +1,8 @@
-"""How well an app is: a score from 0 to 1 out of what is known of it, and the word for the score."""
+"""How well an app is: a score from 0 to 1 out of what is known of it, the word for the score, and the reasons."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -30,6 +31,8 @@ LAG_LONG_S: Final = 600.0
 NEW_LETTERS: Final = 0.2
 """What is taken off when MANY_LETTERS jobs became dead letters lately; less in proportion."""
 MANY_LETTERS: Final = 100
+LATELY_MIN: Final = 5
+"""The minutes over which attempts and new dead letters are counted."""
 
 
 class Signs(Struct, frozen=True, kw_only=True):
@@ -67,11 +70,39 @@ def score_of(signs: Signs) -> float:
     return round(max(0.0, 1.0 - off), 3)
 
 
+def reasons_of(
+    signs: Signs, *, open_breakers: Iterable[str] = (), failed_checks: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """Why the score is below 1: a short sentence for each thing that takes something off, the checks first.
+
+    open_breakers, failed_checks: the names of those that the signs count.
+    """
+    found = [f"check {name} failed" for name in failed_checks]
+    if signs.success_rate is not None and signs.success_rate < 1.0:
+        found.append(f"{_percent(1.0 - signs.success_rate)} of attempts failed in {LATELY_MIN} minutes")
+    found += [f"breaker {key} is open" for key in open_breakers]
+    if signs.is_due and not signs.workers:
+        found.append("jobs are due and no worker is alive")
+    elif signs.lag_s > LAG_SHORT_S:
+        found.append(f"the oldest due job has waited for {signs.lag_s:.0f} s")
+    if signs.new_letters:
+        jobs = "1 job" if signs.new_letters == 1 else f"{signs.new_letters} jobs"
+        found.append(f"{jobs} became dead letters in {LATELY_MIN} minutes")
+    return tuple(found)
+
+
 def status_of(score: float) -> Status:
     """The word for a score."""
     if score >= HEALTHY:
         return "healthy"
     return "degraded" if score >= DEGRADED else "unhealthy"
+
+
+def _percent(share: float) -> str:
+    """A share in whole percent; what is neither nothing nor all is not rounded to it."""
+    if share < 0.01:
+        return "less than 1 %"
+    return "100 %" if share >= 1.0 else f"{min(99, round(share * 100))} %"
 
 
 def _share(part: float, whole: float) -> float:

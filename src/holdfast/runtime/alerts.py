@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.policy.alerts import Alert, AlertState, value_of
+from holdfast.policy.health import LATELY_MIN
 from holdfast.policy.notices import Notice
 from holdfast.policy.rules import (
     BreakerOpen,
@@ -27,7 +28,7 @@ from holdfast.policy.rules import (
 )
 from holdfast.ports import Value, ValueChange
 from holdfast.redact import redacted_text
-from holdfast.runtime.health import LATELY_MIN, Look
+from holdfast.runtime.health import Look
 from holdfast.types import BreakerMode
 
 ALERT: Final = "alert:"

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.errors import StoreError
-from holdfast.policy.health import Signs, Status, score_of, status_of
+from holdfast.policy.health import LATELY_MIN, Signs, Status, reasons_of, score_of, status_of
 from holdfast.ports import Capabilities, Clock, Count, Exchange, Exchanged, Stats, Store
 from holdfast.runtime.checks import CheckResult, CheckRunner, HealthCheck
 from holdfast.runtime.machine import check_disk, check_memory
@@ -24,8 +24,6 @@ DISK: Final = "disk"
 MEMORY: Final = "memory"
 BUILT_IN: Final = (STORE, DISK, MEMORY)
 """The names of the checks that every app has."""
-LATELY_MIN: Final = 5
-"""The minutes over which the success rate is taken."""
 
 WRITTEN: Final = "health_writes"
 """What is counted by the check of the store, so that it writes something; it travels to nobody."""
@@ -45,6 +43,8 @@ class Health(Struct, frozen=True, kw_only=True):
     status: Status
     score: float
     """From 0 to 1; `policy/health.py` has the table."""
+    reasons: tuple[str, ...]
+    """A short sentence for each thing that takes something off the score; none at a score of 1."""
     success_rate: float | None
     """The share of the attempts of the last five minutes that completed their job; None without any."""
     open_breakers: tuple[str, ...]
@@ -140,15 +140,18 @@ class Examiner:
         results = {name: outcome.result for name, outcome in outcomes.items()}
         failed = {name for name, result in results.items() if result.status != "ok"}
         is_critical = STORE in failed or any(self.checks[name].is_critical for name in failed - {*BUILT_IN})
-        score = score_of(_signs(found, breakers, len(failed), is_critical=is_critical))
+        signs = _signs(found, breakers, len(failed), is_critical=is_critical)
+        score = score_of(signs)
         status = status_of(score)
         kind = self._capabilities
+        open_breakers = () if found is None else found.open_breakers
         return Health(
             healthy=status != "unhealthy",
             status=status,
             score=score,
+            reasons=reasons_of(signs, open_breakers=open_breakers, failed_checks=sorted(failed)),
             success_rate=None if found is None else found.success_rate(),
-            open_breakers=() if found is None else found.open_breakers,
+            open_breakers=open_breakers,
             dead_letters=0 if found is None else found.dead_letters,
             workers=0 if found is None else len(found.stats.workers),
             durability=_UNKNOWN if kind is None else kind.durability,

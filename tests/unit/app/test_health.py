@@ -42,6 +42,7 @@ def faulty(app: App, clock: ManualClock) -> FaultyStore:
 async def test_an_app_that_has_done_nothing_is_well(app: App) -> None:
     health = await app.ahealth()
     assert (health.healthy, health.status, health.score) == (True, "healthy", 1.0)
+    assert health.reasons == ()
     assert (health.success_rate, health.open_breakers, health.dead_letters, health.workers) == (None, (), 0, 0)
     assert {name: result.status for name, result in health.checks.items()} == {"store": "ok", "memory": "ok"}
     assert (health.is_durable, health.durability) == (False, "nothing survives the end of this process"), "a label"
@@ -62,6 +63,11 @@ async def test_attempts_letters_breakers_and_workers_are_counted(app: App) -> No
     assert (health.success_rate, health.dead_letters, health.open_breakers, health.workers) == (0.5, 2, ("db",), 1)
     # Half of the attempts failed (0.3), the one breaker is open (0.3), two new dead letters (0.004).
     assert (health.score, health.status, health.healthy) == (0.396, "unhealthy", False)
+    assert health.reasons == (
+        "50 % of attempts failed in 5 minutes",
+        "breaker db is open",
+        "2 jobs became dead letters in 5 minutes",
+    )
 
 
 async def test_what_happened_long_ago_is_forgotten(app: App, clock: ManualClock) -> None:
@@ -82,7 +88,8 @@ async def test_jobs_without_a_worker_are_a_trouble_unless_their_queue_is_paused(
     def send() -> None: ...
 
     await send.aenqueue()
-    assert (await app.ahealth()).score == 0.4
+    health = await app.ahealth()
+    assert (health.score, health.reasons) == (0.4, ("jobs are due and no worker is alive",))
     await app.queues.apause("mail")
     assert (await app.ahealth()).score == 1.0
     await app.queues.aresume("mail")
@@ -109,6 +116,7 @@ async def test_a_failed_check_makes_an_app_less_well_and_a_critical_one_ill(app:
     wrong["a"] = False
     health = await app.ahealth()
     assert (health.score, health.status, health.healthy) == (0.75, "degraded", True)
+    assert health.reasons == ("check a failed",)
 
 
 async def test_a_store_that_is_away_is_told_and_not_raised(app: App, clock: ManualClock) -> None:
@@ -116,6 +124,7 @@ async def test_a_store_that_is_away_is_told_and_not_raised(app: App, clock: Manu
     store.fail()
     health = await app.ahealth()
     assert (health.healthy, health.status, health.score) == (False, "unhealthy", 0.0)
+    assert health.reasons == ("check store failed",)
     assert health.checks["store"].error == "holdfast.errors.StoreAway: no connection"
     assert health.durability == "unknown, as the store has not been reached yet"
     store.mend()

@@ -32,6 +32,7 @@ def test_the_story_ends_with_nothing_lost() -> None:
 
     assert one.run(), one.surprises
     assert "300 jobs enqueued, 300 completed, 0 lost" in told.of("summary")
+    assert "Watch it live while the story lasts: http://127.0.0.1:" in told.of("scene")
     assert "one cause: IndexError" in told.of("event")
     assert "canaries passed, 20 letters sent" in told.of("result")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.policy.health import Signs, score_of, status_of
+from holdfast.policy.health import Signs, reasons_of, score_of, status_of
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,35 @@ def test_every_trouble_takes_off_what_the_table_says(signs: dict[str, Any], scor
 )
 def test_a_score_has_its_word(score: float, status: str) -> None:
     assert status_of(score) == status
+
+
+@pytest.mark.parametrize(
+    ("signs", "reasons"),
+    [
+        ({}, ()),
+        ({"success_rate": 1.0, "workers": 1, "is_due": True, "lag_s": 60.0}, ()),
+        ({"success_rate": 0.19}, ("81 % of attempts failed in 5 minutes",)),
+        ({"success_rate": 0.9999}, ("less than 1 % of attempts failed in 5 minutes",)),
+        ({"success_rate": 0.99}, ("1 % of attempts failed in 5 minutes",)),
+        ({"success_rate": 0.001}, ("99 % of attempts failed in 5 minutes",)),
+        ({"success_rate": 0.0}, ("100 % of attempts failed in 5 minutes",)),
+        ({"is_due": True, "lag_s": 330.0}, ("jobs are due and no worker is alive",)),
+        ({"is_due": True, "lag_s": 330.0, "workers": 1}, ("the oldest due job has waited for 330 s",)),
+        ({"new_letters": 1}, ("1 job became dead letters in 5 minutes",)),
+        ({"new_letters": 2}, ("2 jobs became dead letters in 5 minutes",)),
+    ],
+    ids=str,
+)
+def test_every_trouble_that_takes_something_off_is_said(signs: dict[str, Any], reasons: tuple[str, ...]) -> None:
+    assert reasons_of(Signs(**signs)) == reasons
+
+
+def test_open_breakers_and_failed_checks_are_said_by_name() -> None:
+    signs = Signs(success_rate=0.5, breakers=3, open_breakers=2, failed_checks=1, new_letters=3)
+    assert reasons_of(signs, open_breakers=("mail", "payments"), failed_checks=("vendor",)) == (
+        "check vendor failed",
+        "50 % of attempts failed in 5 minutes",
+        "breaker mail is open",
+        "breaker payments is open",
+        "3 jobs became dead letters in 5 minutes",
+    )

@@ -4,24 +4,14 @@ import { FAILURE_TYPES, JOB_STATES, type Overview } from "../../api/types";
 import { overview as live } from "../../frame/live";
 import { useResource } from "../../frame/resource";
 import { href } from "../../frame/router";
-import { Badge, Empty, Facts, Icon, Loaded, PageHead, Panel, Skeleton, Stat, Time, format, toneOf } from "../../ui";
+import { Badge, Empty, Facts, Icon, Loaded, PageHead, Panel, Skeleton, Stat, format, nowAt, toneOf } from "../../ui";
+import { attentionOf } from "./attention";
 import { Charts } from "./charts";
-
-function worst(of: Overview): readonly (readonly [tone: string, text: string, href: string])[] {
-  const firing = of.alerts.filter((alert) => alert.is_firing);
-  return [
-    ...(of.workers === 0 ? [["bad", "No worker is alive: jobs wait.", href("workers")] as const] : []),
-    ...of.open_breakers.map((key) => ["bad", `The breaker ${key} is open.`, href("breakers")] as const),
-    ...firing.map((alert) => ["bad", `${alert.name}: ${alert.text}`, href("alerts")] as const),
-    ...(of.is_durable ? [] : [["warn", `Jobs may be lost with the store: ${of.durability}`, ""] as const]),
-    ...of.warnings.map((text) => ["warn", text, ""] as const),
-  ];
-}
 
 const MOST_LINES = 6;
 
 function Attention({ of }: { readonly of: Overview }) {
-  const all = worst(of);
+  const all = attentionOf(of);
   const list = all.slice(0, MOST_LINES);
   if (list.length === 0) return null;
   return (
@@ -44,7 +34,7 @@ function Numbers({ of }: { readonly of: Overview }) {
         name="Health"
         tone={toneOf(of.health)}
         value={of.score === null ? "–" : `${Math.round(of.score * 100)}`}
-        note={of.score === null ? "not known yet" : `of 100, ${of.health}`}
+        note={of.score === null ? "not known yet" : <span title={of.reasons.join("\n")}>{`of 100, ${of.health}`}</span>}
       />
       <Stat name="Throughput" value={format.rate(of.per_second)} note="attempts that ended" />
       <Stat
@@ -139,7 +129,7 @@ function Store({ of }: { readonly of: Overview }) {
           ["Kind", of.store_name],
           ["Where", <span class="mono">{of.store}</span>],
           ["Durability", of.durability],
-          ["Its clock", <Time at={of.now_at} />],
+          ["Clock", `${format.fullTime(nowAt())}; every time on this page is by it`],
         ]}
       />
     </Panel>

@@ -36,7 +36,7 @@ _GROUPS_EVERY: Final = 4
 _HEALTH_S: Final = 5.0
 _SCORE_WITHIN_S: Final = 1.0
 _OLDEST_SCORE_S: Final = 60.0
-_UNKNOWN: Final = Condition("unknown", None, [])
+_UNKNOWN: Final = Condition("unknown", None, (), [])
 _TENANTS_A_TURN: Final = 8
 """So many tenants' groups are looked at in one turn: many tenants are told later, and the store is asked no more."""
 _MOST_GROUPS: Final = 50
@@ -189,7 +189,7 @@ class Live:
             alerts = await alerts_of(self._app)
         except StoreError:  # which the health says already
             alerts = []
-        found = Condition(health.status, health.score, alerts)
+        found = Condition(health.status, health.score, health.reasons, alerts)
         self._condition = (self._clock.monotonic(), found)
         return found
 

@@ -24,11 +24,14 @@ _CLOSED: Final = frozenset({BreakerMode.CLOSED, BreakerMode.DISABLED})
 class Condition:
     """How the app is: what its health says, and which alerts there are."""
 
-    __slots__ = ("alerts", "score", "status")
+    __slots__ = ("alerts", "reasons", "score", "status")
 
-    def __init__(self, status: str, score: float | None, alerts: list[schemas.AlertAnswer]) -> None:
+    def __init__(
+        self, status: str, score: float | None, reasons: Sequence[str], alerts: list[schemas.AlertAnswer]
+    ) -> None:
         self.status = status
         self.score = score
+        self.reasons = reasons
         self.alerts = alerts
 
 
@@ -66,6 +69,7 @@ def overview_of(
         dead_letters=states.get(JobState.DEAD_LETTER.value, 0),
         health=condition.status,
         score=condition.score,
+        reasons=list(condition.reasons),
         alerts=condition.alerts,
     )
 

@@ -484,6 +484,7 @@ class Overview(Answer):
         description="Unknown while the first checks of a server have not ended."
     )
     score: float | None
+    reasons: list[str] = Field(description="Why the score is below 1, a sentence each.")
     alerts: list[AlertAnswer]
 
 
@@ -518,6 +519,7 @@ class HealthAnswer(Answer):
     healthy: bool
     status: Literal["healthy", "degraded", "unhealthy"]
     score: float
+    reasons: list[str] = Field(description="Why the score is below 1, a sentence each.")
     success_rate: float | None
     open_breakers: list[str]
     dead_letters: int

@@ -29,6 +29,12 @@ async def test_the_overview_counts_what_there_is(front: Shopfront) -> None:
     assert sum(minute["completed"] for minute in overview["minutes"]) == 2
     assert overview["store"] == "memory://"
     assert not overview["is_durable"]
+    assert overview["reasons"] == [
+        "33 % of attempts failed in 5 minutes",
+        "breaker mail/er is open",
+        "jobs are due and no worker is alive",
+        "1 job became dead letters in 5 minutes",
+    ]
 
 
 async def test_the_percentiles_of_a_minute_come_out_of_its_histogram(front: Shopfront) -> None:
@@ -44,12 +50,14 @@ async def test_the_percentiles_of_a_minute_come_out_of_its_histogram(front: Shop
 async def test_health_has_the_shape_of_c6_and_is_503_when_unhealthy(front: Shopfront) -> None:
     health = await front.get("/health")
     assert health["healthy"]
+    assert health["reasons"] == []
     assert set(health["checks"]["store"]) == {"status", "duration", "error"}
     store = front.faulty()
     store.fail("exchange")
     answer = await front.client.get("/health")
     assert answer.status_code == 503
     assert not answer.json()["healthy"]
+    assert answer.json()["reasons"] == ["check store failed"]
     assert answer.json()["checks"]["store"]["status"] == "failed"
 
 

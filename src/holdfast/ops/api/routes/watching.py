@@ -63,6 +63,7 @@ async def get_health(asker: FleetViewer, response: Response) -> schemas.HealthAn
         healthy=health.healthy,
         status=health.status,
         score=health.score,
+        reasons=list(health.reasons),
         success_rate=health.success_rate,
         open_breakers=list(health.open_breakers),
         dead_letters=health.dead_letters,
