@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from msgspec import json
+
 from holdfast.clock import new_id, new_token
 from holdfast.ports import Claim, Delivery, Exchange, Settlement, Store, WorkerRecord
 from holdfast.types import Attempt, Change, FailureType, NewJob
@@ -42,10 +44,7 @@ async def _fill(url: str, jobs: int, letters: int) -> None:
             claim = Claim(worker=_WORKER, token=new_token(), limit=n)
             answer = await store.exchange(Exchange(settlements=settlements, claim=claim))
             due = letters * (begun + n) // total - buried
-            settlements = [
-                _letter(one, buried + place) if place < due else _done(one)
-                for place, one in enumerate(answer.deliveries)
-            ]
+            settlements = [_letter(one) if place < due else _done(one) for place, one in enumerate(answer.deliveries)]
             buried += due
         await store.exchange(Exchange(settlements=settlements))
         await store.prune(1)  # nothing is old, but what was counted is summed up
@@ -75,7 +74,9 @@ def _done(one: Delivery) -> Settlement:
     )
 
 
-def _letter(one: Delivery, number: int) -> Settlement:
+def _letter(one: Delivery) -> Settlement:
+    """Of a cause that follows from the job, so that a large store has the causes of a small one, and more of each."""
+    number = json.decode(one.payload)["order"]
     cause = number % GROUPS
     failure_type = _TYPES[cause % len(_TYPES)]
     attempt = Attempt(

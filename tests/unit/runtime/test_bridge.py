@@ -58,6 +58,7 @@ def test_a_closed_bridge_lets_its_thread_go_and_can_be_used_again() -> None:
 
 
 def test_an_interrupt_of_the_caller_cancels_what_it_waited_for() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     begun, ended = threading.Event(), threading.Event()
 
     async def endless() -> None:
@@ -70,8 +71,11 @@ def test_an_interrupt_of_the_caller_cancels_what_it_waited_for() -> None:
             ended.set()
 
     bridge = Bridge()
-    with pytest.raises(KeyboardInterrupt):
-        bridge.run(endless())
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            bridge.run(endless())
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert begun.is_set()
     assert ended.wait(5)
     bridge.close()
