@@ -220,7 +220,8 @@ from tests.integration.test_counted_once import add_tasks
 app = App(os.environ["COUNTED_ONCE_URL"])
 add_tasks(app)
 # No heartbeat comes before it is killed; and there is no supervisor, on whose death it would drain.
-asyncio.run(app.worker(WorkerSettings(lease_s=300.0)).run())
+if __name__ == "__main__":  # and not in the processes of isolated jobs, which import this
+    asyncio.run(app.worker(WorkerSettings(lease_s=300.0)).run())
 """
 
 
