@@ -99,9 +99,9 @@ def _check_path(path: str) -> None:
 
 def _migrate(db: apsw.Connection, path: str) -> None:
     scripts = migrations()
+    db.set_busy_timeout(_PATIENCE_MS)  # to read, too: others may be switching a new file to WAL
     if _version_of(db, path) == len(scripts):
         return
-    db.set_busy_timeout(_PATIENCE_MS)
     db.execute("BEGIN IMMEDIATE")
     try:
         version = _version_of(db, path)  # somebody else may have been first

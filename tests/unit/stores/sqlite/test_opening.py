@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import apsw
@@ -13,8 +14,8 @@ import pytest
 
 from holdfast.clock import new_id
 from holdfast.errors import ConfigError, StoreError
-from holdfast.ports import Query
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.ports import Clock, Query
+from holdfast.stores.sqlite import SqliteStore, connection
 from holdfast.stores.sqlite.store import Synchronous
 from holdfast.testing.store_suite import enqueue, new_job
 from holdfast.testing.store_suite.steps import dead_letter
@@ -41,6 +42,31 @@ def test_a_missing_file_is_made(path: Path) -> None:
     store = SqliteStore(path)
     assert store.capabilities.location == str(path)
     assert path.exists()
+    asyncio.run(store.close())
+
+
+def test_whoever_finds_the_new_file_locked_by_another_starter_waits(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = connection.connect
+    held: list[apsw.Connection] = []
+
+    def let_go(clock: Clock) -> None:
+        clock.sleep(0.05)
+        held[0].close()
+
+    def connect(path: str, synchronous: str, clock: Clock, *, is_writer: bool = True) -> apsw.Connection:
+        db = real(path, synchronous, clock, is_writer=is_writer)
+        if not held:  # the other one comes between our switch to WAL and our first look at the tables
+            held.append(apsw.Connection(path))
+            held[0].execute("PRAGMA locking_mode = EXCLUSIVE")
+            held[0].execute("BEGIN EXCLUSIVE")
+            threading.Thread(target=let_go, args=(clock,)).start()
+        return db
+
+    monkeypatch.setattr(connection, "connect", connect)
+    store = SqliteStore(path)
+    assert store.capabilities.location == str(path)
     asyncio.run(store.close())
 
 
