@@ -6,17 +6,22 @@ HoldfastError
 ├── Refused                       the call was not made; `retry_after` says when it may be
 │   ├── CircuitOpenError          the breaker is open
 │   ├── RateLimitExceeded         the limit is used up
-│   └── BulkheadFull              too many calls are in flight
+│   ├── BulkheadFull              too many calls are in flight
+│   └── BufferFull                a producer holds as many unsent messages as it may
 ├── TimeLimitExceeded (TimeoutError)   one attempt took longer than its time limit
 ├── StoreError                    the store cannot be opened, reached or written; says what would help
 │   ├── StoreAway                 it cannot be reached, or is not ready: the same call may work later
 │   └── Unwritable                what became of one job cannot be written; its neighbours can
+├── SourceError                   a stream cannot be opened, read or written; says what would help
+│   ├── SourceAway                its server cannot be reached, or is not ready: the same call may work later
+│   └── NotSent                   messages that a producer has given up on: they are not written, or nobody knows
 ├── LeaseLost                     the job belongs to somebody else by now; nothing was changed
 ├── IdempotencyConflict           the idempotency key is taken by a job with other arguments
 ├── NotFound (LookupError)        there is no such job, dead letter or replay (any more)
 ├── JobFailed                     the job whose result was asked for did not complete
 ├── UnknownTask                   no task of this name is registered here: SYSTEM, as a deploy may be under way
 ├── WorkerDied                    the process that ran the job alone is gone: SYSTEM
+├── MessageGone                   the server has deleted a message before it was finished: PERMANENT
 └── ClassifiedError               an error that says its own failure type; raised by users' code
     ├── Transient                 will heal: TRANSIENT
     ├── RateLimited               too fast: RATE_LIMITED, with `retry_after`
@@ -85,6 +90,10 @@ class BulkheadFull(Refused):
     """As many calls as allowed are in flight already."""
 
 
+class BufferFull(Refused):
+    """A producer holds as many messages as it may that are not sent yet; this one was not taken."""
+
+
 class TimeLimitExceeded(HoldfastError, TimeoutError):
     """One attempt took longer than its time limit.
 
@@ -124,6 +133,18 @@ class Unwritable(StoreError):
         return type(self), (self.job_id, self.why), self.__dict__
 
 
+class SourceError(HoldfastError):
+    """A stream cannot be opened, read or written. The message is one line and says what would help."""
+
+
+class SourceAway(SourceError):
+    """The stream's server cannot be reached, or is not ready: the same call, made again later, may work."""
+
+
+class NotSent(SourceError):
+    """Messages that a producer has given up on, or could not send before it was closed."""
+
+
 class LeaseLost(HoldfastError):
     """The job belongs to somebody else by now, was cancelled, or has ended; nothing was changed."""
 
@@ -155,6 +176,10 @@ class UnknownTask(HoldfastError):
 
 class WorkerDied(HoldfastError):
     """The process that ran this job, and nothing else, is gone: killed, crashed or out of memory."""
+
+
+class MessageGone(HoldfastError):
+    """The server has deleted or trimmed a message before anybody had finished it; only its place is known."""
 
 
 class ClassifiedError(HoldfastError):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from holdfast.clock import ManualClock, SystemClock
-from holdfast.types import Attempt, Change, FailureType, Group, JobRecord, JobState, NewJob
+from holdfast.types import Attempt, Change, FailureType, Group, JobRecord, JobState, Message, NewJob, Outgoing, Place
 
 if TYPE_CHECKING:
     import asyncio
@@ -284,6 +284,45 @@ class Exchanged(Struct, frozen=True, kw_only=True):
     """With a claim that brought less than its limit: seconds until a delayed job may be due, if the store knows."""
 
 
+class PartitionReport(Struct, frozen=True, kw_only=True):
+    """How one partition of a stream is doing, as its consumer sees it."""
+
+    topic: str
+    partition: int
+    position: int | None = None
+    """Everything before this offset is finished."""
+    lag: int | None = None
+    """Messages that are not finished; None while nobody knows."""
+    in_flight: int = 0
+    """Messages that were begun and are not finished: running, waiting for a retry, or on their way to the DLQ."""
+    buffered: int = 0
+    """Messages that were received and not begun."""
+    paused: str = ""
+    """Why no more is received of it; empty while it is."""
+    stuck_id: str = ""
+    """The first unfinished message."""
+    stuck_key: str = ""
+    stuck_s: float = 0.0
+    """For how long nothing before it has been unfinished."""
+
+
+class StreamReport(Struct, frozen=True, kw_only=True):
+    """How a stream is doing in one worker."""
+
+    name: str
+    group: str
+    location: str
+    """Where it comes from, for people: a URL without its password."""
+    topic: str
+    partitions: tuple[PartitionReport, ...] = ()
+    in_flight: int = 0
+    last_error: str = ""
+    last_error_at: float = 0.0
+    """On the store's clock; 0 without one."""
+    away: str = ""
+    """Why the server cannot be reached; empty while it can."""
+
+
 class WorkerRecord(Struct, frozen=True, kw_only=True):
     """A worker, as its heartbeats describe it."""
 
@@ -298,6 +337,7 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     seen_at: float = 0.0
     """When the store heard of it last; set by the store."""
     counts: Mapping[str, int] = {}
+    streams: tuple[StreamReport, ...] = ()
 
 
 class Beat(Struct, frozen=True):
@@ -373,7 +413,8 @@ class Store(Protocol):
     async def enqueue(self, jobs: Sequence[NewJob], connection: object | None = None) -> list[Enqueued]:
         """Remember new jobs, all or none; durable on return.
 
-        A job whose id is known already is not new again. An idempotency key holds within (tenant, task) until
+        A job whose id is known already is not new again; but one that comes with its end (`NewJob.end`) and is known
+        as not ended yet, ends so. An idempotency key holds within (tenant, task) until
         `key_window_s` after its job has ended.
 
         With a connection of the caller's own, an async one, they are written inside of its transaction: they are there
@@ -447,3 +488,123 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Give everything back; what was promised is durable already."""
+
+
+# ---------------------------------------------------------------- streams
+
+
+class SourceCapabilities(Struct, frozen=True, kw_only=True):
+    """What a source can do, asked by the runtime and the conformance suite alike."""
+
+    name: str
+    location: str
+    """Where it is, for people: a URL without its password."""
+    has_positions: bool
+    """Whether progress is one position a partition, so that a message which is not finished holds back all after it;
+    otherwise each message is finished by itself."""
+    keeps_order: str
+    """In which consumers the messages of one key keep their order, in words for people."""
+    has_transactions: bool = False
+    """Whether `transact` works."""
+    warnings: tuple[str, ...] = ()
+    """What people should know, or mend; one line each."""
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """How far one partition is."""
+
+    position: int
+    """Every message before this offset is finished."""
+    finished: Sequence[int] = ()
+    """The offsets that were finished since the last progress that was committed, in no order."""
+    retries: Mapping[int, int] = {}
+    """Of messages that are not finished: how many counted attempts there were, where there were any. It comes back
+    as `Message.retries` to whoever has the partition next."""
+
+
+class Lag(Struct, frozen=True, kw_only=True):
+    """How far a group is behind in one partition."""
+
+    topic: str
+    partition: int
+    lag: int
+    """Messages that are not finished: those not read yet, and those read and pending."""
+    position: int | None = None
+    """None where nothing was ever committed."""
+    end: int = 0
+    """The offset that the next message will have, or has had last in a Redis stream."""
+
+
+class Owner(Protocol):
+    """Who is told which partitions are its own. All of it is called on the event loop that opened the source."""
+
+    def assigned(self, positions: Mapping[Place, int]) -> None:
+        """These are ours from now on; their messages come from these offsets on."""
+
+    async def revoked(self, places: Collection[Place]) -> Mapping[Place, Progress]:
+        """These go to somebody else. Finish or stop what is in flight, and answer how far it came.
+
+        The source waits for it within its limits, then commits the answer. Nothing of these is committed afterwards.
+        """
+
+    def lost(self, places: Collection[Place]) -> None:
+        """These are somebody else's already: stop what is in flight; nothing of it can be committed."""
+
+    def away(self, why: str) -> None:
+        """The server cannot be reached, or refuses us, in words; empty when it works again."""
+
+
+class Source(Protocol):
+    """What carries messages to one consumer group. Used from one event loop.
+
+    Errors: SourceAway while the server cannot be reached or is about to be reachable again, so that the same call may
+    be made again; SourceError when it cannot work as it is. Nothing is committed but what `commit`, `transact` or
+    `Owner.revoked` say.
+    """
+
+    @property
+    def capabilities(self) -> SourceCapabilities:
+        """What it can do."""
+
+    async def open(self, topic: str, ours: Sequence[str], owner: Owner) -> None:
+        """Join the group, for a topic and for those of our own that stand beside it.
+
+        Those are made where they are missing, with as many partitions as the topic has; a topic that does not exist is
+        waited for.
+        """
+
+    async def ensure(self, topics: Sequence[str], like: str) -> None:
+        """Make the topics that are missing, with as many partitions as this one has."""
+
+    async def receive(self, limit: int, wait_s: float) -> Sequence[Message]:
+        """Up to so many messages, those of a partition in its order; waits so long for the first, and for no other.
+
+        While nobody asks, the source keeps its place in the group by itself.
+        """
+
+    def pause(self, places: Collection[Place]) -> None:
+        """Bring no more of these until they are resumed; what was received already is not brought again."""
+
+    def resume(self, places: Collection[Place]) -> None:
+        """Go on with these, after the last message that was received."""
+
+    async def commit(self, progress: Mapping[Place, Progress]) -> None:
+        """Durably say how far we are; progress of a partition that is not ours any more is passed over."""
+
+    async def send(self, messages: Sequence[Outgoing]) -> None:
+        """Write messages, in order; durable on return. After an error some may have been written: send all again."""
+
+    async def transact(self, messages: Sequence[Outgoing], progress: Mapping[Place, Progress]) -> None:
+        """Write messages and commit progress, all or nothing; LeaseLost when the partition is not ours any more.
+
+        After SourceAway it was aborted, or will be: the same may be sent again, and only one of them is seen.
+        """
+
+    async def lags(self, topics: Sequence[str]) -> list[Lag]:
+        """How far the group is behind, whoever is in it; works without `open`."""
+
+    def read(self, topic: str) -> AsyncIterator[Sequence[Message]]:
+        """All messages of a topic as of now, from its beginning; needs no group and changes nothing."""
+
+    async def close(self) -> None:
+        """Leave the group and give everything back; what was sent is flushed."""

@@ -205,29 +205,6 @@ class Change(StrEnum):
     REMOVE = "remove"
 
 
-class NewJob(Struct, frozen=True, kw_only=True):
-    """A job as it is handed to a store. The caller makes the id, so that sending it twice makes one job."""
-
-    id: str
-    """A UUIDv7, in its usual form of 36 characters."""
-    task: str
-    payload: bytes
-    """The arguments by name: a JSON object."""
-    queue: str = "default"
-    priority: int = 0
-    """A higher one runs first."""
-    delay_s: float = 0.0
-    """Not before so many seconds from now, on the store's clock."""
-    gates: tuple[str, ...] = ()
-    """What must be open, and have room, for this job to be claimed: see `Claim.caps`. Queue and task are not in it."""
-    tenant: str = ""
-    user: str = ""
-    project: str = ""
-    idempotency_key: str | None = None
-    trace: str | None = None
-    """The producer's trace context."""
-
-
 class Attempt(Struct, frozen=True, kw_only=True):
     """One run of a job that has ended."""
 
@@ -252,6 +229,43 @@ class Attempt(Struct, frozen=True, kw_only=True):
     def duration_s(self) -> float:
         """How long it ran."""
         return self.ended_at - self.started_at
+
+
+class End(Struct, frozen=True, kw_only=True):
+    """How work ended that did not run as a job, such as a message: for the inbox, where all of it is."""
+
+    change: Change
+    """BURY, COMPLETE or DISCARD."""
+    attempts: tuple[Attempt, ...] = ()
+    """The whole history, oldest first; those that the record has already, by number and start, are not added again."""
+    reason: str = ""
+    keep_s: float | None = None
+    """Prune the record after so long; None keeps it."""
+
+
+class NewJob(Struct, frozen=True, kw_only=True):
+    """A job as it is handed to a store. The caller makes the id, so that sending it twice makes one job."""
+
+    id: str
+    """A UUIDv7, in its usual form of 36 characters."""
+    task: str
+    payload: bytes
+    """The arguments by name: a JSON object."""
+    queue: str = "default"
+    priority: int = 0
+    """A higher one runs first."""
+    delay_s: float = 0.0
+    """Not before so many seconds from now, on the store's clock."""
+    gates: tuple[str, ...] = ()
+    """What must be open, and have room, for this job to be claimed: see `Claim.caps`. Queue and task are not in it."""
+    tenant: str = ""
+    user: str = ""
+    project: str = ""
+    idempotency_key: str | None = None
+    trace: str | None = None
+    """The producer's trace context."""
+    end: End | None = None
+    """How it ended already, somewhere else: it is stored so, and never runs until it is replayed."""
 
 
 class JobRecord(Struct, frozen=True, kw_only=True):
@@ -297,6 +311,76 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...] = ()
     """Every attempt that has ended, in order. Only `Store.get` reads them."""
     trace: str | None = None
+
+
+# ---------------------------------------------------------------- messages
+
+Place = tuple[str, int]
+"""A partition: its topic, and its number. A Redis stream is a topic with one partition."""
+
+Header = tuple[str, bytes | None]
+
+_ENTRY = 64
+"""A Redis entry's id is two numbers; as an offset, the first one stands so many bits to the left."""
+
+
+class Message(Struct, frozen=True, gc=False):
+    """A message of a stream, as a handler that asks for it gets it.
+
+    One that was sent again through a retry topic shows where it came from first, with its own headers alone.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    """Kafka's; of a Redis entry, both halves of its id in one number, in the order of the stream."""
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[Header, ...] = ()
+    timestamp: float = 0.0
+    """When it was written, in seconds since 1970, as its producer or the server says."""
+    retries: int = 0
+    """Counted attempts before this one."""
+    is_gone: bool = False
+    """The server has deleted or trimmed it before anybody has finished it: only its place is known."""
+
+    @property
+    def place(self) -> Place:
+        """Its partition."""
+        return self.topic, self.partition
+
+    @property
+    def id(self) -> str:
+        """Where it is, in one word: `orders/3/1042`, or `orders/1700000000000-0` of a Redis stream."""
+        if self.offset >> _ENTRY:
+            return f"{self.topic}/{entry_id(self.offset)}"
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+    def header(self, name: str) -> bytes | None:
+        """The value of the last header of this name; None without one."""
+        return next((value for known, value in reversed(self.headers) if known == name), None)
+
+
+class Outgoing(Struct, frozen=True, gc=False):
+    """A message to be sent."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[Header, ...] = ()
+    partition: int | None = None
+    """None: by its key."""
+
+
+def entry_id(offset: int) -> str:
+    """The id of a Redis entry, as Redis writes it."""
+    return f"{offset >> _ENTRY}-{offset & (1 << _ENTRY) - 1}"
+
+
+def entry_offset(id: str) -> int:  # noqa: A002
+    """The offset of a Redis entry's id."""
+    first, _, second = id.partition("-")
+    return int(first) << _ENTRY | int(second or 0)
 
 
 _LONGEST_SNOOZE_S = 1e9
