@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from holdfast.clock import ManualClock, SystemClock
+from holdfast.outgoing import Headers, Key
 from holdfast.types import Attempt, Change, FailureType, Group, JobRecord, JobState, Message, NewJob, Outgoing, Place
 
 if TYPE_CHECKING:
@@ -552,6 +553,17 @@ class Owner(Protocol):
 
     def away(self, why: str) -> None:
         """The server cannot be reached, or refuses us, in words; empty when it works again."""
+
+
+class Outputs(Protocol):
+    """What a handler sends on. A handler gets one by a parameter with this annotation.
+
+    Nothing goes out before the handler has returned, and nothing of it when it has raised. Its message is finished only
+    when all of it is written; with `transactional=True` both happen together, or neither.
+    """
+
+    def send(self, topic: str, value: Any, key: Key = None, headers: Headers = None) -> None:
+        """One more message: bytes as they are, text as UTF-8, anything else as JSON."""
 
 
 class Source(Protocol):

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct, json
 
 from holdfast.errors import ConfigError
-from holdfast.runtime.json_values import from_json, refuse_unknown, type_info
+from holdfast.json_values import from_json, refuse_unknown, type_info
 
 POSITIONAL_ONLY: Final = inspect.Parameter.POSITIONAL_ONLY
 POSITIONAL_OR_KEYWORD: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -11,9 +11,10 @@ from typing import Any, Final, NoReturn
 import msgspec
 from msgspec import UNSET, json
 
+from holdfast import json_values
 from holdfast.errors import Invalid
-from holdfast.runtime import json_values, parameters
-from holdfast.runtime.json_values import ENCODER, MAX_BYTES, UNSTORABLE, difference, shown, text_of, why
+from holdfast.json_values import ENCODER, MAX_BYTES, UNSTORABLE, difference, shown, text_of, why
+from holdfast.runtime import parameters
 from holdfast.runtime.parameters import (
     KEYWORD_ONLY,
     POSITIONAL_ONLY,

@@ -19,12 +19,12 @@ from starlette.types import Receive, Scope, Send
 from holdfast.app.sending import asend
 from holdfast.app.task import Options
 from holdfast.errors import HoldfastError, IdempotencyConflict, Invalid, UnknownTask
+from holdfast.json_values import MAX_BYTES
 from holdfast.ops.api.access import allowed
 from holdfast.ops.api.problems import ProblemError, answer_to, field_errors, unexpected
 from holdfast.ops.api.roles import Role
 from holdfast.ops.api.schemas import NewJobAnswer, NewJobRequest
 from holdfast.ops.api.server import Server
-from holdfast.runtime.json_values import MAX_BYTES
 from holdfast.runtime.tracing import current_trace_id, trace_from
 
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]

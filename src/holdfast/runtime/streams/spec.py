@@ -1,0 +1,219 @@
+"""A stream as the runtime sees it: where its messages come from, and how a handler is given them."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
+
+from msgspec import Struct, json
+
+from holdfast.errors import ConfigError, Invalid
+from holdfast.json_values import UNSTORABLE, from_json, refuse_unknown, why
+from holdfast.outgoing import Headers, Key, outgoing
+from holdfast.policy.retry import RetryPolicy
+from holdfast.ports import Delivery, Outputs
+from holdfast.runtime.spec import TaskSpec
+from holdfast.types import Attempt, Message, Outgoing, Place
+
+Decode = Callable[[Message], Any]
+"""A decoder of the user's own: from a message to the value that the handler gets. What it raises is VALIDATION."""
+Order = Literal["key", "none"]
+Start = Literal["earliest", "latest"]
+
+STREAM_RETRY: Final = RetryPolicy(
+    max_retries=3, initial_delay=1.0, multiplier=2.0, jitter=(1.0, 1.5), max_delay=60.0, total_timeout=None
+)
+"""Unless a stream says otherwise: 1, 2, 4 s, each plus up to half of it."""
+
+
+class StreamSpec(Struct, frozen=True, kw_only=True, eq=False):
+    """Everything that is needed to receive, run, judge and finish the messages of one stream."""
+
+    task: TaskSpec
+    """How a message is run and judged; its name is the stream's."""
+    url: str
+    location: str
+    """The URL as it may be shown."""
+    topic: str
+    group: str
+    in_flight: int
+    """Messages begun and not finished, in one worker."""
+    max_gap: int
+    """Messages of one partition that may be received behind its first unfinished one."""
+    batch: int
+    """How many the handler gets at a time at most; 0 is one by one."""
+    is_ordered: bool
+    """Whether the messages of one key are run one after the other."""
+    is_blocking: bool
+    """Whether a message that failed is retried in place; otherwise it goes through the retry topics."""
+    is_bisected: bool
+    """Whether a batch that is given up is halved, to find those that are to blame."""
+    is_transactional: bool
+    start: Start
+    steps: tuple[float, ...] = ()
+    """The delays of the retry topics; empty where it is retried in place."""
+
+    @property
+    def name(self) -> str:
+        """What its dead letters, breaker and counts are found under."""
+        return self.task.name
+
+
+class MessageDelivery(Delivery, kw_only=True):
+    """A message, or a batch of them, on its way through the runner."""
+
+    messages: Sequence[Message]
+    """As the handler sees them; one, or a batch of one partition in its order."""
+    place: Place
+    """The partition that it was received from: that of a retry topic, where it came through one."""
+    offsets: Sequence[int]
+    """Where the messages are there."""
+    values: Sequence[Any] | None = None
+    """Of a batch: what was decoded already."""
+    history: tuple[Attempt, ...] = ()
+    """The attempts before this one."""
+    letter: str = ""
+    """The id of its record in the inbox, where it was replayed from there."""
+    outputs: Collected | None = None
+
+
+class Collected:
+    """The outputs of one run."""
+
+    __slots__ = ("messages",)
+
+    def __init__(self) -> None:
+        self.messages: list[Outgoing] = []
+
+    def send(self, topic: str, value: Any, key: Key = None, headers: Headers = None) -> None:
+        """One more message."""
+        self.messages.append(outgoing(topic, value, key, headers))
+
+
+class Values:
+    """From a delivery to a handler's arguments: the decoded value, and the Message and Outputs where it asks for them.
+
+    The annotations are looked up at the first use, so that they may name what is defined further down.
+    """
+
+    def __init__(self, fn: Callable[..., Any], decode: Decode | None, *, is_batch: bool) -> None:
+        self._fn = fn
+        self._own = decode
+        self._is_batch = is_batch
+        self._extras: tuple[Literal["message", "outputs"], ...] = ()
+        self._decode: Callable[[bytes], Any] | None = None
+        self._parameters = _positional(fn)
+
+    def check(self) -> None:
+        """Look at the annotations now; ConfigError says which cannot work."""
+        self._resolve()
+
+    def of(self, delivery: MessageDelivery) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of one run; Invalid where a value is not what the handler takes."""
+        if self._decode is None:
+            self._resolve()
+        messages = delivery.messages
+        value: Any
+        if self._is_batch:
+            value = delivery.values if delivery.values is not None else [self.decode(one) for one in messages]
+        else:
+            value = self.decode(messages[0])
+        if not self._extras:
+            return (value,), {}
+        return (value, *[self._extra(name, delivery) for name in self._extras]), {}
+
+    def _extra(self, name: str, delivery: MessageDelivery) -> Any:
+        if name == "message":
+            return list(delivery.messages) if self._is_batch else delivery.messages[0]
+        delivery.outputs = Collected()
+        return delivery.outputs
+
+    def decode(self, message: Message) -> Any:
+        """The value of one message."""
+        decode = self._decode or self._resolve()
+        if self._own is not None:
+            try:
+                return self._own(message)
+            except Exception as error:
+                raise Invalid(f"message {message.id} cannot be decoded: {type(error).__name__}: {error}") from error
+        try:
+            return decode(message.value or b"")
+        except UNSTORABLE as error:
+            raise Invalid(f"message {message.id} is not what the handler takes: {why(error)}") from error
+
+    def decode_many(self, messages: Sequence[Message]) -> list[Any] | None:
+        """All values of a batch; None where one of them is not what the handler takes, or may not be."""
+        decode = self._decode or self._resolve()
+        if self._own is not None:
+            return None
+        try:
+            return [decode(one.value or b"") for one in messages]
+        except UNSTORABLE:
+            return None
+
+    def _resolve(self) -> Callable[[bytes], Any]:
+        first, *others = self._parameters
+        hints = _hints(self._fn)
+        wanted = hints.get(first.name, Any)
+        if self._is_batch:
+            wanted = _element(self._fn, first.name, wanted)
+        self._extras = tuple(self._kind(one, hints.get(one.name)) for one in others)
+        if wanted is bytes:
+            self._decode = _as_it_is
+        elif wanted is str:
+            self._decode = _as_text
+        elif self._own is not None:
+            self._decode = _as_it_is
+        else:
+            refuse_unknown(wanted, f"the first parameter of {self._fn.__name__}()")
+            self._decode = json.Decoder(wanted, dec_hook=from_json).decode
+        return self._decode
+
+    def _kind(self, parameter: inspect.Parameter, hint: Any) -> Literal["message", "outputs"]:
+        if hint is Outputs:
+            return "outputs"
+        many = typing.get_args(hint)[:1] if self._is_batch and typing.get_origin(hint) in {list, Sequence} else ()
+        if (many == (Message,)) if self._is_batch else (hint is Message):
+            return "message"
+        kinds = "list[Message] or Outputs" if self._is_batch else "Message or Outputs"
+        raise ConfigError(
+            f"{self._fn.__name__}(): the parameter {parameter.name!r} must be annotated {kinds}; only the first one "
+            "is the value"
+        )
+
+
+def _positional(fn: Callable[..., Any]) -> list[inspect.Parameter]:
+    parameters = list(inspect.signature(fn).parameters.values())
+    is_fine = parameters and all(
+        one.kind in {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD} for one in parameters
+    )
+    if not is_fine:
+        raise ConfigError(
+            f"{getattr(fn, '__name__', fn)!s}(): a handler takes the value first, then a Message or Outputs if it asks"
+        )
+    return parameters
+
+
+def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(fn)
+    except NameError as error:
+        raise ConfigError(f"{fn.__name__}(): an annotation cannot be found: {error}") from error
+
+
+def _element(fn: Callable[..., Any], name: str, wanted: Any) -> Any:
+    if wanted is Any or wanted is list:
+        return Any
+    if typing.get_origin(wanted) in {list, Sequence}:
+        return typing.get_args(wanted)[0]
+    raise ConfigError(f"{fn.__name__}(): with batch= the parameter {name!r} must be a list, such as list[Order]")
+
+
+def _as_it_is(value: bytes) -> bytes:
+    return value
+
+
+def _as_text(value: bytes) -> str:
+    return value.decode()
