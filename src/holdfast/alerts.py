@@ -5,7 +5,18 @@ from __future__ import annotations
 from holdfast.ops.signing import Seen, verify
 from holdfast.ops.webhook import Webhook
 from holdfast.policy.notices import Notice
-from holdfast.policy.rules import BreakerOpen, DeadLetterGrowth, DeadLetters, ErrorRate, HealthScore, Lag, NoWorker
+from holdfast.policy.rules import (
+    BreakerOpen,
+    DeadLetterGrowth,
+    DeadLetters,
+    ErrorRate,
+    HealthScore,
+    Lag,
+    LagGrowth,
+    NoWorker,
+    StreamLag,
+    StreamStuck,
+)
 
 __all__ = [
     "BreakerOpen",
@@ -14,9 +25,12 @@ __all__ = [
     "ErrorRate",
     "HealthScore",
     "Lag",
+    "LagGrowth",
     "NoWorker",
     "Notice",
     "Seen",
+    "StreamLag",
+    "StreamStuck",
     "Webhook",
     "verify",
 ]

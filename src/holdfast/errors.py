@@ -21,11 +21,11 @@ HoldfastError
 ├── JobFailed                     the job whose result was asked for did not complete
 ├── UnknownTask                   no task of this name is registered here: SYSTEM, as a deploy may be under way
 ├── WorkerDied                    the process that ran the job alone is gone: SYSTEM
-├── MessageGone                   the server has deleted a message before it was finished: PERMANENT
 └── ClassifiedError               an error that says its own failure type; raised by users' code
     ├── Transient                 will heal: TRANSIENT
     ├── RateLimited               too fast: RATE_LIMITED, with `retry_after`
     ├── Permanent                 will never work: PERMANENT
+    │   └── MessageGone           the server has deleted a message before it was finished
     ├── Invalid                   the input is wrong: VALIDATION
     └── Structural                the other side changed shape: STRUCTURAL
 """
@@ -178,10 +178,6 @@ class WorkerDied(HoldfastError):
     """The process that ran this job, and nothing else, is gone: killed, crashed or out of memory."""
 
 
-class MessageGone(HoldfastError):
-    """The server has deleted or trimmed a message before anybody had finished it; only its place is known."""
-
-
 class ClassifiedError(HoldfastError):
     """An error that says its own failure type. Raise a subclass, or derive your own from one."""
 
@@ -215,6 +211,10 @@ class Permanent(ClassifiedError):
     """This will never work: do not try again."""
 
     failure_type = FailureType.PERMANENT
+
+
+class MessageGone(Permanent):
+    """The server has deleted or trimmed a message before anybody had finished it; only its place is known."""
 
 
 class Invalid(ClassifiedError):

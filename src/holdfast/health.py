@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from holdfast.app.streams import making_progress
 from holdfast.ops.probes import database, redis, site
 from holdfast.runtime.checks import CheckResult
 from holdfast.runtime.health import Health
 
-__all__ = ["CheckResult", "Health", "database", "redis", "site"]
+__all__ = ["CheckResult", "Health", "database", "making_progress", "redis", "site"]

@@ -387,9 +387,13 @@ _LONGEST_SNOOZE_S = 1e9
 
 
 class Snooze(Struct, frozen=True):
-    """Return it from a task to be run again after so many seconds, without costing an attempt."""
+    """Return it from a task to be run again after so many seconds, without costing an attempt.
+
+    why: what is shown meanwhile.
+    """
 
     seconds: float
+    why: str = "snoozed by the task"
 
     def __post_init__(self) -> None:
         is_number = isinstance(self.seconds, int | float) and not isinstance(self.seconds, bool)

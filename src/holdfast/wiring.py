@@ -1,4 +1,4 @@
-"""From a URL to a store: the one place that names concrete adapters, each imported only when asked for."""
+"""From a URL to a store or a stream: the one place that names concrete stores, each imported only when asked for."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import os
 import re
 from collections.abc import Container
 from pathlib import Path
-from typing import Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from holdfast.errors import ConfigError
-from holdfast.ports import Clock, Store
+from holdfast.ports import Clock, Source, Store
+
+if TYPE_CHECKING:
+    from holdfast.streams.memory import MemoryBroker
+    from holdfast.streams.url import StreamURL
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 _EXAMPLES = "sqlite:///shop.db (a file in the current folder), postgresql://user@host/db, redis://host, memory://"
@@ -66,6 +70,31 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
     if plus and base in _POSTGRES | _REDIS:
         raise ConfigError(f"url={shown(url)!r}: leave out +{driver}, which is for other programs: write {base}://…")
     raise ConfigError(f"url={shown(url)!r}: must be one such as {_EXAMPLES}")
+
+
+def stream_place(url: str) -> StreamURL:
+    """Where a stream's URL leads; ConfigError when it names no topic."""
+    from holdfast.streams.url import parse  # noqa: PLC0415
+
+    place = parse(url)
+    if not place.topic:
+        raise place.refusal("names no topic")
+    return place
+
+
+def new_broker() -> MemoryBroker:
+    """What the memory:// streams of one app share."""
+    from holdfast.streams.memory import MemoryBroker  # noqa: PLC0415
+
+    return MemoryBroker()
+
+
+def open_stream(url: str, group: str, clock: Clock, *, start: Literal["earliest", "latest"], broker: Any) -> Source:
+    """The source that a URL names, for a group, not yet opened. broker: what streams in memory share."""
+    from holdfast.streams.opening import open_source  # noqa: PLC0415
+
+    options = {"broker": broker} if stream_place(url).scheme == "memory" else {}
+    return open_source(url, group, clock, start=start, **options)
 
 
 def store_file(url: str) -> Path | None:

@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.errors import ConfigError
 from holdfast.policy.alerts import Alert, AlertState
 from holdfast.policy.notices import Notice
-from holdfast.policy.rules import HealthScore, Rule
+from holdfast.policy.rules import OF_STREAMS, HealthScore, Rule
 from holdfast.runtime.alerts import AlertView, Target, metrics_of, minutes_for, read, states_in, view_of
 from holdfast.runtime.health import Look, look_into
 
@@ -23,6 +24,8 @@ Callback = Callable[[Notice], Awaitable[object] | object]
 AWAY: Final = "store away"
 """The alert that every server raises by itself, as there is no store then to share it through."""
 _LONGEST_NAME: Final = 100
+_ASK_S: Final = 2.0
+"""For so long the server of a stream is waited for: a look has 5 s in all."""
 
 
 class Watch(Struct, frozen=True):
@@ -67,8 +70,12 @@ class AlertDesk:
         ]
 
     async def look(self) -> Look:
-        """What the rules are judged by: one look into the store."""
-        return await look_into(self._app.store, minutes_for(watch.alert for watch in self.watches.values()))
+        """What the rules are judged by: one look into the store, and at the servers of streams that nobody reports."""
+        look = await look_into(self._app.store, minutes_for(watch.alert for watch in self.watches.values()))
+        if not any(isinstance(watch.alert.rule, OF_STREAMS) for watch in self.watches.values()):
+            return look
+        unseen = await self._app.streams.alags_unseen(look.stats, timeout=_ASK_S)
+        return replace(look, asked={name: one.lag for name, one in unseen.items() if one.lag is not None})
 
     async def score(self) -> float | None:
         """The health score, where a rule asks for it."""

@@ -15,10 +15,12 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.app.alerts import AlertDesk, Callback, watch_of
+from holdfast.app.handlers import stream_of, values_of
 from holdfast.app.job import Job, RunResult
 from holdfast.app.operators import BreakerDesk, DeadLetterDesk, JobDesk, QueueDesk, ScheduleDesk
 from holdfast.app.sending import asend, send
 from holdfast.app.stats import AppStats, stats_of
+from holdfast.app.streams import StreamDesk, making_progress
 from holdfast.app.task import Call, Task, checked_name, checked_priority
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError
@@ -31,7 +33,7 @@ from holdfast.policy.limiter import Rate
 from holdfast.policy.retry import RetryPolicy
 from holdfast.policy.rules import Rule
 from holdfast.policy.schedule import Cron, Every
-from holdfast.ports import Clock, Exchange, Store
+from holdfast.ports import Clock, Exchange, Source, Store
 from holdfast.runtime.alerts import Target
 from holdfast.runtime.bridge import Bridge
 from holdfast.runtime.checks import checked_check
@@ -46,14 +48,17 @@ from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.payload import Arguments
 from holdfast.runtime.schedules import Schedule
 from holdfast.runtime.spec import Scope, TaskSpec
+from holdfast.runtime.streams.carrier import letter_arguments
+from holdfast.runtime.streams.spec import STREAM_RETRY, Decode, Order, Start, StreamSpec
 from holdfast.runtime.task_name import task_name
 from holdfast.runtime.worker import Worker, WorkerSettings
 from holdfast.types import Failure, FailureContext, JobState, NewJob
-from holdfast.wiring import open_store, shown, store_file, url_or_default
+from holdfast.wiring import new_broker, open_store, open_stream, shown, store_file, url_or_default
 
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[[], Any])
+H = TypeVar("H", bound=Callable[..., Any])
 Classify = Callable[[BaseException, FailureContext | None], Failure]
 
 _OWN_NAME: Any = "…"
@@ -109,7 +114,9 @@ class App:
         self.hooks = Hooks()
         self.specs: dict[str, TaskSpec] = {}
         self.tasks: dict[str, Task[Any, Any, Any]] = {}
+        self.stream_specs: dict[str, StreamSpec] = {}
         self.scheduled: dict[str, Schedule] = {}
+        self._broker: Any = None
         self._explicit_breakers: dict[str, BreakerConfig] = {}
         self._breakers: dict[str, CircuitBreaker] = {}
         self._budgets: dict[RetryBudget, str] = {}
@@ -119,6 +126,7 @@ class App:
         self.queues = QueueDesk(self)
         self.schedules = ScheduleDesk(self)
         self.jobs = JobDesk(self)
+        self.streams = StreamDesk(self)
         self.alerts = AlertDesk(self)
         self._examiner = Examiner(self.clock)
 
@@ -235,6 +243,8 @@ class App:
 
     def _register(self, spec: TaskSpec) -> Task[Any, Any, Any]:
         known = self.specs.get(spec.name)
+        if spec.name in self.stream_specs:
+            raise ConfigError(f"a task and a stream are named {spec.name!r}: give one of them another name=")
         if known is not None and _home(known.fn) != _home(spec.fn):
             raise ConfigError(f"two tasks are named {spec.name!r}: give one of them another name=")
         self.specs[spec.name] = spec
@@ -253,6 +263,10 @@ class App:
             for name, spec in self.specs.items():  # those that asked for it by name alone
                 if spec.breaker == key:
                     self.specs[name] = replace(spec, breaker_config=breaker.config)
+            for name, stream in self.stream_specs.items():
+                if stream.task.breaker == key:
+                    task = replace(stream.task, breaker_config=breaker.config)
+                    self.stream_specs[name] = replace(stream, task=task)
             return key, breaker.config
         key = own_name if breaker is _OWN_NAME else checked_name("breaker", breaker)
         return key, self._explicit_breakers.get(key, BreakerConfig())
@@ -286,6 +300,124 @@ class App:
         """The limiter of direct calls."""
         rate = spec.rates.get("task")
         return None if rate is None else RateLimiter.of(rate, clock=self.clock)
+
+    # ---- streams
+
+    def stream(
+        self,
+        url: str,
+        /,
+        *,
+        group: str,
+        name: str | None = None,
+        in_flight: int | None = None,
+        batch: int | None = None,
+        order: Order = "key",
+        blocking: bool = True,
+        bisect: bool = False,
+        transactional: bool = False,
+        max_gap: int = 10_000,
+        start: Start = "earliest",
+        decode: Decode | None = None,
+        retry: RetryPolicy | None = None,
+        breaker: str | CircuitBreaker | None = _OWN_NAME,
+        when_open: Literal["wait", "bury"] = "wait",
+        rate: str | Rate | None = None,
+        timeout: float | None = None,
+        enable_dlq: bool = True,
+        dlq_retention_days: float = 7,
+        classify: Classify | None = None,
+    ) -> Callable[[H], H]:
+        """Have a function handle the messages of a topic, sync or async; the function stays what it is.
+
+        It takes the value, decoded and checked against its annotation (bytes and str as they are, anything else as
+        JSON); and a `Message` or `Outputs` where it asks for them by annotation.
+
+        url: kafka://host:9092/topic, redis://host/stream, or memory://topic for tests.
+        group: the consumer group; every message is handled by one of its members.
+        name: what its dead letters, breaker and counts are found under [module and function].
+        in_flight: messages that are begun and not finished in one worker [100, or two batches]; then it reads no more.
+        batch: hand over lists of up to so many messages of one partition, as many as are there.
+        order: "key" runs the messages of one key one after the other [default]; "none" all side by side.
+        blocking: retry in place, and keep the order [default]; with False through the topics
+            `<topic>.<group>.retry.<n>`, so that later messages pass.
+        bisect: the handler may see messages again: halve a batch that keeps failing until those to blame are found.
+        transactional: commit what a batch sends to its `Outputs` and its offsets by one transaction (Kafka).
+        max_gap: a partition stops when so many messages lie behind its first unfinished one.
+        start: where a group begins that has never committed: "earliest" [default] or "latest".
+        decode: a function of the Message instead of JSON; what it raises is a VALIDATION failure.
+        retry: [1, 2, 4 s, each plus up to half of it].
+        breaker, when_open, rate, timeout, classify: as for tasks.
+        enable_dlq: whether a message that is given up goes to the inbox and to `<topic>.dlq`; without, it is only
+            logged and counted.
+        dlq_retention_days: how long the inbox keeps it.
+        """
+
+        def register(fn: H) -> H:
+            refuse_unguardable(fn)
+            own_name = checked_name("name", name) if name is not None else task_name(fn)
+            key, config = self._breaker_of(breaker, own_name)
+            task = TaskSpec(
+                name=own_name,
+                fn=fn,
+                is_async=is_async(fn),
+                takes_context=False,
+                arguments=letter_arguments(),
+                queue=f"stream:{own_name}",
+                priority=0,
+                retry=_checked("retry", retry, RetryPolicy) or STREAM_RETRY,
+                breaker=key,
+                breaker_config=config,
+                rates=_rates(rate),
+                budget=None,
+                budget_config=BudgetConfig(),
+                timeout_s=_shorter(timeout, retry.attempt_timeout if retry else None),
+                is_isolated=False,
+                waits_for_breaker=_one_of("when_open", when_open, ("wait", "bury")) == "wait",
+                has_dead_letters=enable_dlq,
+                dead_letter_keep_s=bounds.length("dlq_retention_days", dlq_retention_days, above=0.0) * _DAY_S,
+                result_keep_s=self.keep_s,
+                classify=self._classifier(classify),
+                context=FailureContext(own_name, key),
+                given=values_of(fn, decode, batch),
+            )
+            spec = stream_of(
+                task,
+                url=url,
+                group=group,
+                in_flight=in_flight,
+                batch=batch,
+                order=order,
+                blocking=blocking,
+                bisect=bisect,
+                transactional=transactional,
+                max_gap=max_gap,
+                start=start,
+            )
+            self._register_stream(spec)
+            return fn
+
+        return register
+
+    def _register_stream(self, spec: StreamSpec) -> None:
+        known = self.specs.get(spec.name) or (
+            self.stream_specs[spec.name].task if spec.name in self.stream_specs else None
+        )
+        if known is not None and _home(known.fn) != _home(spec.task.fn):
+            raise ConfigError(f"two tasks or streams are named {spec.name!r}: give one of them another name=")
+        twins = [one.name for one in self.stream_specs.values() if (one.topic, one.group) == (spec.topic, spec.group)]
+        if twins and spec.name not in twins:
+            raise ConfigError(
+                f"streams {twins[0]!r} and {spec.name!r} read {spec.topic!r} as one group, {spec.group!r}: each would "
+                "get a part of it; give one of them another group="
+            )
+        self.stream_specs[spec.name] = spec
+
+    def open_source(self, spec: StreamSpec) -> Source:
+        """A source of a stream of this app, not yet opened."""
+        if self._broker is None and spec.url.startswith("memory:"):
+            self._broker = new_broker()
+        return open_stream(spec.url, spec.group, self.clock, start=spec.start, broker=self._broker)
 
     # ---- enqueueing
 
@@ -396,7 +528,8 @@ class App:
         """The same for async code."""
         path = store_file(self.url)
         breakers = {spec.breaker for spec in self.specs.values() if spec.breaker is not None}
-        return await self._examiner.examine(self.store, None if path is None else path.parent, breakers)
+        streams = making_progress(self) if self.stream_specs else None
+        return await self._examiner.examine(self.store, None if path is None else path.parent, breakers, streams)
 
     def alert(
         self,
@@ -438,10 +571,12 @@ class App:
             target=self.target if target is None else target,
             clock=self.clock,
             is_replaceable=is_replaceable,
+            streams=tuple(self.stream_specs.values()),
+            open_source=self.open_source,
         )
 
     def run_until_idle(self) -> None:
-        """Run jobs here until none is left that could run; for tests of your own.
+        """Run jobs and messages here until none is left that could run; for tests of your own.
 
         On memory:// nothing is waited for: the store's clock is moved on to delayed jobs and retries.
         """

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from holdfast.app import App
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.ops.stream_metrics import stream_metrics, stream_names
 from holdfast.ports import Capabilities, Count, Exchange, Stats, Value
 from holdfast.runtime.counts import RUN_LE, WAIT_LE, buckets_of
 from holdfast.runtime.exposition import CONTENT_TYPE, Kind, Metric, Sample, histogram, label, text_of
@@ -50,7 +51,7 @@ async def exposition(app: App, *, score: float | None = None) -> bytes:
     look = await _look_or_none(app)
     if look is None:  # a few lines; and calls to the store that hang may have taken all threads
         return text_of(metrics_of(None, (), score))
-    return await asyncio.to_thread(lambda: text_of(metrics_of(look, app.specs, score)))
+    return await asyncio.to_thread(lambda: text_of(metrics_of(look, app.specs, score, streams=app.stream_specs)))
 
 
 async def _look_or_none(app: App) -> Look | None:
@@ -74,7 +75,9 @@ def collector(app: App) -> Collector:
 
         def collect(self) -> Iterator[ClientMetric]:
             """Every metric."""
-            for metric in metrics_of(app.bridge.run(_look_or_none(app)), app.specs):
+            for metric in metrics_of(
+                app.bridge.run(_look_or_none(app)), app.specs, streams=app.stream_specs
+            ):
                 theirs = ClientMetric(metric.name.removesuffix("_total"), metric.text, metric.kind)
                 for one in metric.samples:
                     labels = {name: label(value) for name, value in one.labels.items()}
@@ -88,8 +91,14 @@ def collector(app: App) -> Collector:
     return AppCollector()
 
 
-def metrics_of(look: Look | None, tasks: Iterable[str] = (), score: float | None = None) -> list[Metric]:
-    """Every metric, from one look; None is a store that is away. `tasks` are known, whether or not they have jobs."""
+def metrics_of(
+    look: Look | None, tasks: Iterable[str] = (), score: float | None = None, *, streams: Iterable[str] = ()
+) -> list[Metric]:
+    """Every metric, from one look; None is a store that is away.
+
+    `tasks` and `streams` are known, whether or not there is anything of them. What was counted of a stream is in the
+    metrics of streams, and in none of a task's.
+    """
     metrics = [_gauge("store_up", "Whether the store answers.", int(look is not None))]
     if score is not None:
         metrics.append(_gauge("health_score", "The app's health, from 0 to 1.", score))
@@ -97,7 +106,16 @@ def metrics_of(look: Look | None, tasks: Iterable[str] = (), score: float | None
         return metrics
     durable = look.capabilities.is_durable
     metrics.append(_gauge("store_durable", "Whether what was enqueued survives a power cut.", int(durable)))
-    return [*metrics, *_jobs(look.stats, tasks), *_totals(look.stats.totals, tasks), *_guards(look)]
+    names = stream_names(look.stats, streams)
+    of_tasks = [count for count in look.stats.totals if count.task not in names]
+    known = [task for task in tasks if task not in names]
+    return [
+        *metrics,
+        *_jobs(look.stats, known),
+        *_totals(of_tasks, known),
+        *_guards(look),
+        *stream_metrics(look.stats, names),
+    ]
 
 
 class _Names:

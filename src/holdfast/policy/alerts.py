@@ -19,8 +19,19 @@ from msgspec.structs import replace
 
 from holdfast.errors import ConfigError
 from holdfast.policy import bounds
+from holdfast.policy.lags import Sample, growth, sampled
 from holdfast.policy.notices import Notice, Outbox, told
-from holdfast.policy.rules import BreakerOpen, HealthScore, NoWorker, Reading, Rule, fallen, limit_of, words_of
+from holdfast.policy.rules import (
+    BreakerOpen,
+    HealthScore,
+    LagGrowth,
+    NoWorker,
+    Reading,
+    Rule,
+    fallen,
+    limit_of,
+    words_of,
+)
 
 CLEAR_SHARE: Final = 0.8
 """A value is clear at this share of the limit; where low values are bad, a fifth of the way from the limit up to 1."""
@@ -106,6 +117,8 @@ class AlertState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When the latest notice came to be, while it is firing."""
     marks: Mapping[str, float] = {}
     """For breakers: since when each has been open."""
+    samples: tuple[Sample, ...] = ()
+    """For the growth of lags: what they were."""
     fingerprint: str = ""
     """The settings it was judged by; empty while it is quiet."""
     rival: Rival | None = None
@@ -119,10 +132,19 @@ class AlertState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def value_of(state: AlertState, reading: Reading, now: float) -> float | None:
-    """The value to be judged: the reading's own, or for how long the first of its breakers has been open."""
+    """The value to be judged: the reading's own, for how long the first of its breakers has been open, or a growth."""
+    if reading.lags is not None:
+        return growth(state.samples, reading.lags)[1]
     if reading.keys is None:
         return reading.value
     return max((now - min(now, state.marks.get(key, now)) for key in reading.keys), default=0.0)
+
+
+def text_of(rule: Rule, state: AlertState, reading: Reading, value: float | None) -> str:
+    """What was found, for people, in one line."""
+    grown = "" if reading.lags is None else growth(state.samples, reading.lags)[0]
+    what = f"stream {grown}" if grown else reading.what
+    return words_of(rule, value, reading.keys or (), what)
 
 
 def step(
@@ -139,8 +161,11 @@ def step(
     """Where an alert stands after a reading, and the notice of it under this id, if there is something to tell.
 
     to: the targets of a notice. by: the server that asks, which is to send it where nothing else waits.
-    While servers with other settings judge the same alert, nothing changes: they would fire and end it in turns.
+    While servers with other settings judge the same alert, nothing changes: they would fire and end it in turns. Nor
+    does it while nobody knows anything.
     """
+    if not reading.is_known:
+        return state, None
     state, is_ours = _owned(state, alert.fingerprint, now)
     if not is_ours:
         return state, None
@@ -155,7 +180,7 @@ def step(
         state="resolved" if kind == "resolved" else "firing",
         value=value,
         threshold=alert.limit,
-        text=words_of(alert.rule, value, reading.keys or ()),
+        text=text_of(alert.rule, state, reading, value),
         at=now,
         app=app,
         is_reminder=kind == "reminder",
@@ -168,6 +193,8 @@ def _judged(
     alert: Alert, state: AlertState, reading: Reading, now: float
 ) -> tuple[AlertState, Literal["firing", "reminder", "resolved"] | None]:
     state = replace(state, marks={key: min(now, state.marks.get(key, now)) for key in sorted(reading.keys or ())})
+    if reading.lags is not None and isinstance(alert.rule, LagGrowth):
+        state = replace(state, samples=sampled(state.samples, reading.lags, now, alert.rule.within))
     value = value_of(state, reading, now)
     # What lies ahead of now was dated by a clock that has been set back: it counts from now on.
     since_at = None if state.since_at is None else min(now, state.since_at)

@@ -70,7 +70,7 @@ def judge(policy: RetryPolicy, failure: Failure, retries: int, elapsed_s: float,
 def judge_value(value: object) -> Complete | Park | Drop:
     """What becomes of a job whose task returned this."""
     if isinstance(value, Snooze):
-        return Park(value.seconds, "snoozed by the task")
+        return Park(value.seconds, value.why)
     if isinstance(value, Discard):
         return Drop(value.reason)
     return COMPLETE

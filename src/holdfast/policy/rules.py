@@ -92,7 +92,58 @@ class NoWorker(Struct, frozen=True):
     """No worker is alive."""
 
 
-Rule = ErrorRate | HealthScore | DeadLetters | DeadLetterGrowth | Lag | BreakerOpen | NoWorker
+class StreamLag(Struct, frozen=True):
+    """A stream, of one name or any, has more unfinished messages than a limit [10,000], over all its partitions."""
+
+    over: float = 10_000
+    stream: str | None = None
+
+    def __post_init__(self) -> None:
+        bounds.number("over", self.over)
+        _check_name("stream", self.stream)
+
+
+class LagGrowth(Struct, frozen=True):
+    """The lag of a stream, of one name or any, has grown by more than a limit [1,000] in `within` seconds [300].
+
+    within: from 60 to 3600. It is what the lag is now, less the least that it was at a look within that time.
+    """
+
+    over: float = 1_000
+    within: float = 300.0
+    stream: str | None = None
+
+    def __post_init__(self) -> None:
+        bounds.number("over", self.over)
+        _check_window(self.within, "within")
+        _check_name("stream", self.stream)
+
+
+class StreamStuck(Struct, frozen=True):
+    """A partition of a stream, of one name or any, has waited for one message for longer than `over` seconds [60]."""
+
+    over: float = 60.0
+    stream: str | None = None
+
+    def __post_init__(self) -> None:
+        bounds.length("over", self.over)
+        _check_name("stream", self.stream)
+
+
+Rule = (
+    ErrorRate
+    | HealthScore
+    | DeadLetters
+    | DeadLetterGrowth
+    | Lag
+    | BreakerOpen
+    | NoWorker
+    | StreamLag
+    | LagGrowth
+    | StreamStuck
+)
+OF_STREAMS: Final = (StreamLag, LagGrowth, StreamStuck)
+"""The rules that look at streams."""
 
 
 class Reading(Struct, frozen=True, kw_only=True):
@@ -102,6 +153,12 @@ class Reading(Struct, frozen=True, kw_only=True):
     """None: nothing is known, such as an error rate without attempts."""
     keys: Collection[str] | None = None
     """For BreakerOpen in place of a value: the breakers that are not closed."""
+    lags: Mapping[str, int] | None = None
+    """For LagGrowth in place of a value: the lag of each stream."""
+    what: str = ""
+    """Whose value it is, where several things were looked at: a stream, a message."""
+    is_known: bool = True
+    """Whether anybody could say; if not, the alert stays as it is."""
     metrics: Mapping[str, float] = {}
     """How the app was at that time."""
 
@@ -109,7 +166,7 @@ class Reading(Struct, frozen=True, kw_only=True):
 def limit_of(rule: Rule) -> float:
     """Where a rule begins to hold."""
     match rule:
-        case ErrorRate() | DeadLetters() | DeadLetterGrowth() | Lag():
+        case ErrorRate() | DeadLetters() | DeadLetterGrowth() | Lag() | StreamLag() | LagGrowth() | StreamStuck():
             return float(rule.over)
         case HealthScore():
             return float(rule.under)
@@ -141,7 +198,7 @@ def most_within(counts: Sequence[float], second: float) -> float:
     return round(max(ended_now, sum(counts[:-1])), 1)
 
 
-def words_of(rule: Rule, value: float | None, keys: Collection[str] = ()) -> str:
+def words_of(rule: Rule, value: float | None, keys: Collection[str] = (), what: str = "") -> str:
     """What was found, for people, in one line."""
     match rule:
         case ErrorRate():
@@ -165,11 +222,29 @@ def words_of(rule: Rule, value: float | None, keys: Collection[str] = ()) -> str
             return f"not closed for {value or 0:.0f} s: {names}; the limit is {rule.longer_than:g} s"
         case NoWorker():
             return "no worker is alive" if not value else f"workers alive: {value:g}"
+        case StreamLag():
+            found = "unknown" if value is None else f"{value:.0f} messages"
+            return f"the lag of {what or _stream(rule.stream)} is {found}; the limit is {rule.over:g}"
+        case LagGrowth():
+            found = "has grown by an unknown number" if value is None else f"has grown by {value:.0f} messages"
+            of = what or _stream(rule.stream)
+            return f"the lag of {of} {found} in {rule.within:g} s; the limit is {rule.over:g}"
+        case StreamStuck():
+            of = _stream(rule.stream)
+            if value is None:
+                found = f"nobody knows whether {of} moves"
+            else:
+                found = f"{what or of} has waited for {value:.0f} s" if value else f"every partition of {of} moves"
+            return f"{found}; the limit is {rule.over:g} s"
 
 
-def _check_window(window: object) -> None:
-    bounds.length("window", window, low=_MINUTE_S)
-    bounds.number("window", window, low=_MINUTE_S, high=LONGEST_WINDOW_S)
+def _stream(name: str | None) -> str:
+    return "any stream" if name is None else f"stream {name}"
+
+
+def _check_window(window: object, field: str = "window") -> None:
+    bounds.length(field, window, low=_MINUTE_S)
+    bounds.number(field, window, low=_MINUTE_S, high=LONGEST_WINDOW_S)
 
 
 def _check_name(field: str, name: object) -> None:

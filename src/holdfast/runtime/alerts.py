@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import msgspec
 from msgspec import Struct
 
-from holdfast.policy.alerts import Alert, AlertState, value_of
+from holdfast.policy.alerts import Alert, AlertState, text_of, value_of
 from holdfast.policy.health import LATELY_MIN
 from holdfast.policy.notices import Notice
 from holdfast.policy.rules import (
@@ -19,12 +19,14 @@ from holdfast.policy.rules import (
     ErrorRate,
     HealthScore,
     Lag,
+    LagGrowth,
     NoWorker,
     Reading,
     Rule,
+    StreamLag,
+    StreamStuck,
     minutes_of,
     most_within,
-    words_of,
 )
 from holdfast.ports import Value, ValueChange
 from holdfast.redact import redacted_text
@@ -34,6 +36,7 @@ from holdfast.types import BreakerMode
 ALERT: Final = "alert:"
 """The values of alerts are kept under this and their names."""
 _WELL: Final = frozenset({BreakerMode.CLOSED, BreakerMode.DISABLED})
+_LONGEST_KEY: Final = 60
 _TOTALS: Final = ("received", "completed", "failed", "dead", "retried", "healed")
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -82,6 +85,28 @@ def read(rule: Rule, look: Look, score: float | None, metrics: Mapping[str, floa
             return Reading(keys=sorted(redacted_text(key) for key in keys), metrics=metrics)
         case NoWorker():
             return Reading(value=len(look.stats.workers), metrics=metrics)
+        case StreamLag() | LagGrowth():
+            lags = {name: lag for name, lag in look.lags.items() if rule.stream in {None, name}}
+            if not lags:
+                return Reading(is_known=False, metrics=metrics)
+            if isinstance(rule, LagGrowth):
+                return Reading(lags=lags, metrics=metrics)
+            name = max(sorted(lags), key=lags.__getitem__)
+            return Reading(value=lags[name], what=f"stream {name}", metrics=metrics)
+        case StreamStuck():
+            return _stuck(look, rule, metrics)
+
+
+def _stuck(look: Look, rule: StreamStuck, metrics: Mapping[str, float]) -> Reading:
+    streams = [view for view in look.streams if rule.stream in {None, view.name}]
+    if not streams:
+        return Reading(is_known=False, metrics=metrics)
+    stuck = [(one.stuck_s, view, one) for view in streams for one in view.partitions if one.stuck_id]
+    if not stuck:
+        return Reading(value=0.0, metrics=metrics)
+    longest_s, view, one = max(stuck, key=lambda found: found[0])
+    what = f"stream {view.name} at {one.stuck_id}, key {redacted_text(one.stuck_key)[:_LONGEST_KEY]!r},"
+    return Reading(value=longest_s, what=what, metrics=metrics)
 
 
 def _error_rate(look: Look, rule: ErrorRate) -> float | None:
@@ -118,6 +143,8 @@ def metrics_of(look: Look, score: float | None) -> dict[str, float]:
         "workers": len(look.stats.workers),
         "lag_s": round(look.lag_s() or 0.0, 3),
     }
+    if lags := look.lags:
+        found["stream_lag"] = sum(lags.values())
     return found | ({} if rate is None else {"success_rate": rate}) | ({} if score is None else {"score": score})
 
 
@@ -130,7 +157,7 @@ def view_of(alert: Alert, state: AlertState, reading: Reading, now: float) -> Al
         since_at=state.since_at if state.is_firing else None,
         value=value,
         threshold=alert.limit,
-        text=words_of(alert.rule, value, reading.keys or ()),
+        text=text_of(alert.rule, state, reading, value),
     )
 
 

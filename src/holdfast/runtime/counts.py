@@ -5,9 +5,10 @@ is counted once, whatever is lost on the way, and whenever the worker is killed.
 taken back with the next one. The rest follows once for each heartbeat.
 
 The names are a closed set: `completed`, `retried`, `failed`, `parked`, `lost`, `dead` and `failed:<failure type>` for
-how attempts ended; `received` for jobs whose first attempt was made, and `healed` for those that completed after a
-retry; `run_us` and `wait_us` for sums in microseconds; `run_le:<i>` and `wait_le:<i>` for the attempts whose run, or
-whose wait in the queue, fell into bucket i of `BOUNDS_S`, and not into a smaller one.
+how attempts ended; `processed` and `buried` for messages of a stream; `received` for jobs whose first attempt was
+made, and `healed` for those that completed after a retry; `run_us` and `wait_us` for sums in microseconds; `run_le:<i>`
+and `wait_le:<i>` for the attempts whose run, or whose wait in the queue, fell into bucket i of `BOUNDS_S`, and not into
+a smaller one.
 """
 
 from __future__ import annotations
@@ -119,7 +120,8 @@ class Counts:
             if delivery.retries:
                 tally.healed += 1
                 names = _HEALED
-            self._ends[delivery.id] = (self._minute, delivery.task, delivery.attempt, names)
+            if delivery.token:  # what has no lease is not settled by an exchange, and not refused by one
+                self._ends[delivery.id] = (self._minute, delivery.task, delivery.attempt, names)
 
     def ended_as(self, now: float, delivery: Delivery, *names: str, has_run: bool) -> None:
         """How an attempt ended that has not simply completed its job, or why none was made of it."""
@@ -127,7 +129,8 @@ class Counts:
             self.add(now, delivery.task, name)
         if has_run and delivery.attempt == 1:
             names = (*names, "received")
-        self._ends[delivery.id] = (self._minute, delivery.task, delivery.attempt, names)
+        if delivery.token:
+            self._ends[delivery.id] = (self._minute, delivery.task, delivery.attempt, names)
 
     def completed_itself(self, now: float, delivery: Delivery, began_at: float) -> None:
         """An attempt is over that its own transaction has completed, and counted: see `completion`."""

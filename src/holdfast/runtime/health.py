@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,13 +17,15 @@ from holdfast.runtime.machine import check_disk, check_memory
 from holdfast.runtime.shared.by_hand import BreakerView, breaker_views
 from holdfast.runtime.shared.guards import is_paused
 from holdfast.runtime.shared.names import QUEUE
+from holdfast.runtime.streams.views import StreamView, stream_views
 from holdfast.types import BreakerMode, JobState
 
 STORE: Final = "store"
 DISK: Final = "disk"
 MEMORY: Final = "memory"
-BUILT_IN: Final = (STORE, DISK, MEMORY)
-"""The names of the checks that every app has."""
+STREAMS: Final = "streams"
+BUILT_IN: Final = (STORE, DISK, MEMORY, STREAMS)
+"""The names of the checks that every app has; the last one only where it has streams."""
 
 WRITTEN: Final = "health_writes"
 """What is counted by the check of the store, so that it writes something; it travels to nobody."""
@@ -66,6 +68,19 @@ class Look(Struct, frozen=True, kw_only=True):
     breakers: tuple[BreakerView, ...]
     paused: frozenset[str]
     """Queues."""
+    asked: Mapping[str, int] = {}
+    """The lag of streams that no worker reports, by name, where their servers were asked for it."""
+
+    @property
+    def streams(self) -> list[StreamView]:
+        """Every stream that a worker reports."""
+        return stream_views(self.stats, ())
+
+    @property
+    def lags(self) -> dict[str, int]:
+        """The lag of every stream whose lag is known, by name."""
+        reported = {view.name: view.lag for view in self.streams if view.lag is not None}
+        return dict(self.asked) | reported
 
     def lag_s(self, queue: str | None = None) -> float | None:
         """For how long the oldest job that could run has been due, of one queue or of all; None where there is none.
@@ -128,12 +143,22 @@ class Examiner:
         self.checks: dict[str, HealthCheck] = {}
         """Those that users have added, by name."""
 
-    async def examine(self, store: Store, folder: Path | None, breakers: Collection[str]) -> Health:
+    async def examine(
+        self,
+        store: Store,
+        folder: Path | None,
+        breakers: Collection[str],
+        streams: Callable[[], Awaitable[None]] | None = None,
+    ) -> Health:
         """Run every check and score what is found. Raises nothing, however ill the store is.
 
-        folder: where the store's file is, if it has one. breakers: the keys that the app's tasks use.
+        folder: where the store's file is, if it has one. breakers: the keys that the app's tasks use. streams: whether
+        the app's streams move, where it has any.
         """
-        outcomes = await self._runner.run([*self._built_in(store, folder), *self.checks.values()])
+        built_in = self._built_in(store, folder)
+        if streams is not None:
+            built_in.append(HealthCheck(name=STREAMS, look=streams, timeout_s=_TIMEOUT_S))
+        outcomes = await self._runner.run([*built_in, *self.checks.values()])
         found: Look | None = outcomes[STORE].value
         if found is not None:
             self._remember(store)

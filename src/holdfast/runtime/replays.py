@@ -104,7 +104,7 @@ class Replays:
         patch = _patch_of(edit)
         if bounds.whole("canary", canary, low=0) > _MOST_CANARIES:
             raise ConfigError(f"canary={canary!r}: must be at most {_MOST_CANARIES}")
-        per_second = _per_second(rate)
+        pace = per_second(rate)
         number = self._prefix + _checked_id(new_id() if replay_id is None else replay_id)
         known, now = await _read_all(self._store)
         if not dry_run:
@@ -123,11 +123,11 @@ class Replays:
             query=query,
             edit=patch,
             canary=canary,
-            rate=per_second,
+            rate=pace,
             created_at=now,
             total=total,
             verdict="waiting" if canary else "",
-            paced_at=now - 1.0 / per_second if per_second else now,
+            paced_at=now - 1.0 / pace if pace else now,
         )
         created = ValueChange(key_of(number), 0, msgspec.json.encode(replay))
         answer = await self._store.exchange(
@@ -301,7 +301,8 @@ def _patch_of(edit: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return patch
 
 
-def _per_second(rate: float | str | Rate | None) -> float | None:
+def per_second(rate: float | str | Rate | None) -> float | None:
+    """A rate as letters a second; None is as fast as it goes."""
     if rate is None:
         return None
     if isinstance(rate, str):

@@ -74,7 +74,7 @@ class Room(Struct, frozen=True, kw_only=True):
 class Runner:
     """Runs deliveries within its room. Used from one event loop; `on_settled` is told when settlements wait.
 
-    `on_values` takes over what a store says of its shared values.
+    `on_values` takes over what a store says of its shared values, which one exchange changes at a time: `asking`.
     """
 
     def __init__(
@@ -92,11 +92,13 @@ class Runner:
         on_settled: Callable[[], None],
         on_values: Callable[[Exchanged], None],
         is_replaceable: bool,
+        counts: Counts,
+        asking: asyncio.Lock,
     ) -> None:
         self._store = store
         self._specs = specs
         self._guards = guards
-        self._worker = worker
+        self.worker = worker
         self._clock = clock
         self._rng = rng
         self._lease_s = lease_s
@@ -110,7 +112,8 @@ class Runner:
         """What the next exchange takes along."""
         self.runs: dict[str, Run] = {}
         """Everything held, begun or not, by job id."""
-        self.counts = Counts()
+        self.counts = counts
+        self._asking = asking
         self.tracer: Tracer | None = None
         self.must_be_replaced = False
         """A thread hangs in a job beyond its time limit: drain, and end this process."""
@@ -223,18 +226,19 @@ class Runner:
     async def _ask(self, asked: list[tuple[Delivery, TaskSpec, Request]]) -> None:
         """Take permits from what is shared; each round is one compare-and-set in the store."""
         guards = self._guards
-        question = guards.ask([request for _, _, request in asked], self.now())
-        while question.changes:
-            sent = list(question.changes)
-            try:
-                reply = await self._store.exchange(Exchange(changes=sent, seen=guards.seen))
-            except BaseException:
-                guards.lost(sent)
-                raise
-            self.set_now(reply.now)
-            self._on_values(reply)
-            if guards.finish(question, reply.changed, reply.now):
-                break
+        async with self._asking:
+            question = guards.ask([request for _, _, request in asked], self.now())
+            while question.changes:
+                sent = list(question.changes)
+                try:
+                    reply = await self._store.exchange(Exchange(changes=sent, seen=guards.seen))
+                except BaseException:
+                    guards.lost(sent)
+                    raise
+                self.set_now(reply.now)
+                self._on_values(reply)
+                if guards.finish(question, reply.changed, reply.now):
+                    break
         runs = []
         for (delivery, spec, _), answer in zip(asked, question.answers, strict=True):
             if isinstance(answer, Hold):
@@ -316,12 +320,12 @@ class Runner:
             self._hold_back(run)
             return
         self._mark_begun(run)
-        RUNNING.set((delivery, self._worker))  # in a context of its own, which ends with it
+        RUNNING.set((delivery, self.worker))  # in a context of its own, which ends with it
         if self.tracer is not None:
-            run.span = self.tracer.begin(delivery, self._worker)
+            run.span = self.tracer.begin(delivery, self.worker)
             self.tracer.enter(run.span)
         try:
-            args, kwargs = spec.arguments.decode(delivery.payload)
+            args, kwargs = spec.call_of(delivery)
             if spec.takes_context:
                 args = (self._context(run), *args)
             value = await spec.fn(*args, **kwargs)
@@ -372,7 +376,7 @@ class Runner:
         """For a run that completes itself, and with it what is counted."""
         now = self.now()
         settlement = settlement_of(
-            run.delivery, run.spec, COMPLETE, worker=self._worker, began_at=run.began_at, ended_at=now
+            run.delivery, run.spec, COMPLETE, worker=self.worker, began_at=run.began_at, ended_at=now
         )
         return settlement, completion(now, run.delivery.task)
 
@@ -383,13 +387,13 @@ class Runner:
         if run.stop or not self._guards.is_good(run.go) or self._failing.get(spec.breaker, 0) >= spec.fatal_failures:
             return
         self._mark_begun(run)
-        RUNNING.set((delivery, self._worker))  # in the context of this thread, where the next run sets it anew
+        RUNNING.set((delivery, self.worker))  # in the context of this thread, where the next run sets it anew
         left = None
         if self.tracer is not None:
-            run.span = self.tracer.begin(delivery, self._worker)
+            run.span = self.tracer.begin(delivery, self.worker)
             left = self.tracer.enter(run.span)
         try:
-            args, kwargs = spec.arguments.decode(delivery.payload)
+            args, kwargs = spec.call_of(delivery)
             if spec.takes_context:
                 args = (self._context(run), *args)
             run.value = value = copy_context().run(spec.fn, *args, **kwargs)
@@ -433,10 +437,10 @@ class Runner:
         error: BaseException | None = None
         try:
             module = "" if spec.fn.__module__ == "__main__" else spec.fn.__module__
-            RUNNING.set((delivery, self._worker))
+            RUNNING.set((delivery, self.worker))
             trace = delivery.trace
             if self.tracer is not None:
-                run.span = self.tracer.begin(delivery, self._worker)
+                run.span = self.tracer.begin(delivery, self.worker)
                 trace = self.tracer.trace_of(run.span) or trace
             ended = await self._isolates.run(
                 delivery, spec.timeout_s, lambda: self._mark_begun(run, has_limit=False), module, trace
@@ -483,7 +487,7 @@ class Runner:
             self._cancel(run)
             # Code may swallow a cancellation: insist.
             self._deadlines.add(run, self._clock.monotonic() + _RESTOP_S)
-        elif self._is_replaceable:
+        elif self._is_replaceable and run.delivery.token:
             self.must_be_replaced = True
             _logger.error(
                 "%s job %s is still running after its time limit of %g s, on a thread that cannot be stopped; this "
@@ -504,6 +508,7 @@ class Runner:
             )
             self._finish_failed(run, failure, Bury(GiveUp.STILL_RUNNING.value))
             run.stop, run.go = "cancelled", _FREE  # whatever still comes of it, it is judged already
+            self.must_be_replaced = self._is_replaceable  # of a message nobody knows when its process is gone
 
     async def _blame(self, note: Note) -> None:
         try:
@@ -633,7 +638,7 @@ class Runner:
             delivery,
             spec,
             verdict,
-            worker=self._worker,
+            worker=self.worker,
             began_at=began_at,
             ended_at=now,
             failure=failure,
@@ -670,7 +675,7 @@ class Runner:
             "task": delivery.task,
             "job": delivery.id,
             "attempt": delivery.attempt,
-            "worker": self._worker,
+            "worker": self.worker,
             "tenant": delivery.tenant,
             "trace_id": trace_id_of(delivery.trace),
         }
@@ -720,7 +725,7 @@ class Runner:
             message="its worker died while it had the job, which may have run; this attempt is not counted",
         )
         settlement = settlement_of(
-            delivery, spec, Release(is_suspect=True), worker=self._worker, began_at=None, ended_at=now
+            delivery, spec, Release(is_suspect=True), worker=self.worker, began_at=None, ended_at=now
         )
         self.settlements.append(replace(settlement, attempt=lost))
         self.counts.ended_as(now, delivery, "lost", has_run=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -20,6 +20,13 @@ from holdfast.types import Failure, FailureContext, NewJob
 Scope = Literal["task", "tenant", "user", "project"]
 
 
+class Given(Protocol):
+    """How a function gets its arguments from what is delivered, such as a message."""
+
+    def of(self, delivery: Any, /) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of one run; Invalid where they are not what the function takes."""
+
+
 class TaskSpec(Struct, frozen=True, kw_only=True, eq=False):
     """Everything that is needed to run a task and to judge what comes of it."""
 
@@ -28,6 +35,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True, eq=False):
     is_async: bool
     takes_context: bool
     arguments: Arguments
+    """What a stored payload looks like."""
     queue: str
     priority: int
     retry: RetryPolicy
@@ -46,6 +54,12 @@ class TaskSpec(Struct, frozen=True, kw_only=True, eq=False):
     result_keep_s: float
     classify: Callable[[BaseException, FailureContext | None], Failure]
     context: FailureContext
+    given: Given | None = None
+    """How a run gets its arguments, where that is not by its payload."""
+
+    def call_of(self, delivery: Delivery) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of one run, without its context; Invalid where they are not what the function takes."""
+        return self.arguments.decode(delivery.payload) if self.given is None else self.given.of(delivery)
 
     def is_counted(self, failure: Failure) -> bool:
         """Whether its breaker counts a failure of this type."""

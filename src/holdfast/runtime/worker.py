@@ -20,8 +20,8 @@ from holdfast.clock import SystemClock, chance, new_id, new_token
 from holdfast.errors import HoldfastError, StoreAway, StoreError, Unwritable
 from holdfast.fingerprint import in_a_line
 from holdfast.policy import bounds
-from holdfast.ports import Beat, Claim, Clock, Exchange, Exchanged, Settlement, Store, Value, WorkerRecord
-from holdfast.runtime.counts import Batch
+from holdfast.ports import Beat, Claim, Clock, Exchange, Exchanged, Settlement, Source, Store, Value, WorkerRecord
+from holdfast.runtime.counts import Batch, Counts
 from holdfast.runtime.heart import TO_STOP, Heart
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.maintenance import Maintenance
@@ -32,6 +32,8 @@ from holdfast.runtime.runner import Room, Runner
 from holdfast.runtime.schedules import Schedule, Schedules
 from holdfast.runtime.shared.guards import SharedGuards
 from holdfast.runtime.spec import TaskSpec
+from holdfast.runtime.streams.fleet import WorkerStreams
+from holdfast.runtime.streams.spec import StreamSpec
 from holdfast.runtime.threads import OwnThreads
 from holdfast.runtime.tracing import find_tracer
 from holdfast.types import BreakerChanged, BreakerMode, Change, JobRecord, Rng
@@ -67,12 +69,14 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     """How a worker works.
 
     queues: those it takes jobs from; None is all of them.
+    streams: those whose messages it handles, by name; None is all of them.
     room: how many jobs it runs at a time.
     lease_s: how long its jobs are left to it without a heartbeat; heartbeat_s and sweep_s follow from it unless given.
     grace_s: how long a stop waits for what is running.
     """
 
     queues: tuple[str, ...] | None = None
+    streams: tuple[str, ...] | None = None
     room: Room = Room()
     lease_s: float = 12.0
     heartbeat_s: float | None = None
@@ -132,21 +136,28 @@ class Worker:
         clock: Clock | None = None,
         rng: Rng = chance,
         is_replaceable: bool = False,
+        streams: Sequence[StreamSpec] = (),
+        open_source: Callable[[StreamSpec], Source] | None = None,
     ) -> None:
         self.id = new_id()
         self._store = store
-        self._specs = specs
         self._settings = settings or WorkerSettings()
+        self._clock: Clock = clock or SystemClock()
+        self.streams = WorkerStreams(
+            streams, self._settings.streams, open_source, store=store, clock=self._clock, rng=rng
+        )
+        self._specs = {**specs, **self.streams.carriers}
         self._schedules = schedules
         self._hooks = hooks or Hooks()
         self._target = target
-        self._clock: Clock = clock or SystemClock()
         self._rng = rng
         self._is_replaceable = is_replaceable
-        self.guards = shared_guards(specs)
+        self.guards = shared_guards({**specs, **{one.name: one.task for one in streams}})
         self._replays: dict[str, Value] = {}
         room = self._settings.room
         self._runs_alone = room.concurrency == room.threads == 1
+        queues = self._settings.queues
+        self._queues = None if queues is None else (*queues, *self.streams.queues)
         self._started_at = 0.0
         self._is_stopping = False
         self._is_lost = False
@@ -171,6 +182,8 @@ class Worker:
         self._asking_since_s: float | None = None
         """Since when an exchange has not been answered, in however many tries."""
         self._answered_s: float | None = None
+        self._asking = asyncio.Lock()
+        """Held by the one exchange that changes shared values."""
 
     # ---- from outside
 
@@ -197,7 +210,7 @@ class Worker:
             return "it is draining"
         if self._started_at == 0.0:
             return "the store does not answer" if self._outage.is_on else "it has not begun"
-        if self.runner.must_be_replaced:
+        if self._must_be_replaced:
             return "a job hangs: it drains and is replaced"
         asked_s = self._asking_since_s
         if asked_s is not None and self._clock.monotonic() - asked_s > self._settings.lease_s / 2:
@@ -233,7 +246,10 @@ class Worker:
             finally:
                 upkeep.cancel()
                 await asyncio.gather(upkeep, return_exceptions=True)
-            return await self._drain()
+            messages = asyncio.create_task(self.streams.drain(self._settings.grace_s))
+            code = await self._drain()
+            is_all = await messages
+            return code if is_all or code != Exit.DRAINED else Exit.RELEASED
         finally:
             await self._close()
 
@@ -244,6 +260,7 @@ class Worker:
             await self._pump_until_idle(skip)
         finally:
             self.runner.stop(None, "shutdown")
+            await self.streams.drain(0.0)
             await self._close()
 
     # ---- beginning and end
@@ -271,6 +288,8 @@ class Worker:
             on_settled=self._wake.set,
             on_values=self._absorb,
             is_replaceable=self._is_replaceable,
+            counts=Counts(),
+            asking=self._asking,
         )
         self._maintenance = Maintenance(
             self._store,
@@ -292,6 +311,7 @@ class Worker:
             on_beat=self._on_beat,
             on_lost=self._on_lost,
         )
+        self.streams.open(self._stream_runner, self.guards, self._wake.set)
         self._take_over(first)
         self._started_at = first.now
         self._totals_due_s = self._clock.monotonic() + self._settings.beat_s
@@ -299,11 +319,32 @@ class Worker:
             await self._insist(self._heart.start, is_patient)
             await self._hooks.start()
             self.runner.tracer = find_tracer()  # a hook may have set it up
+            self.streams.start(self.runner.tracer)
         except BaseException:
             self._heart.stop()
             await self.runner.close()
             await self._take_leave()
             raise
+
+    def _stream_runner(self, spec: StreamSpec, on_settled: Callable[[], None]) -> Runner:
+        """A runner for the messages of one stream, with guards and counts of this worker."""
+        room = self._settings.room
+        return Runner(
+            store=self._store,
+            specs={spec.name: spec.task},
+            guards=self.guards,
+            worker=self.id,
+            room=Room(concurrency=spec.in_flight, threads=room.threads, isolates=1),
+            clock=self._clock,
+            rng=self._rng,
+            target="",
+            lease_s=self._settings.lease_s,
+            on_settled=on_settled,
+            on_values=self._absorb,
+            is_replaceable=self._is_replaceable,
+            counts=self.runner.counts,
+            asking=self._asking,
+        )
 
     async def _insist(self, call: Callable[[], Awaitable[T]], is_patient: bool) -> T:
         """The store's answer; while it is away it is asked again, until the worker is told to stop."""
@@ -387,6 +428,7 @@ class Worker:
             running=len(self.runner.runs),
             started_at=self._started_at,
             counts=dict(self.runner.counts.taken),
+            streams=self.streams.reports(),
         )
 
     # ---- the heart's thread
@@ -450,9 +492,13 @@ class Worker:
 
     async def _pump(self) -> None:
         """Settle and claim, over and over: while one exchange is under way, the next settlements gather."""
-        while not (self._is_stopping or self._is_lost or self.runner.must_be_replaced):
+        while not (self._is_stopping or self._is_lost or self._must_be_replaced):
             if not await self._turn():
                 await self._pause()
+
+    @property
+    def _must_be_replaced(self) -> bool:
+        return self.runner.must_be_replaced or self.streams.must_be_replaced
 
     async def _turn(self) -> bool:
         """One exchange, if there is anything to say or to ask; whether it is worth another at once."""
@@ -506,6 +552,10 @@ class Worker:
         return min(_BATCH, wanted) if wanted >= max(1, ahead // 4) or held == 0 else 0
 
     async def _exchange(self, wanted: int) -> Exchanged:
+        async with self._asking:
+            return await self._exchange_alone(wanted)
+
+    async def _exchange_alone(self, wanted: int) -> Exchanged:
         runner, guards = self.runner, self.guards
         settlements, later = runner.settlements, []
         is_again = runner.counts.unanswered is not None
@@ -523,7 +573,7 @@ class Worker:
                 worker=self.id,
                 token=new_token(),
                 limit=wanted,
-                queues=self._settings.queues,
+                queues=self._queues,
                 caps=caps,
                 is_alone=self._runs_alone,
             )
@@ -596,6 +646,7 @@ class Worker:
 
     def _take_over(self, reply: Exchanged) -> None:
         self.runner.set_now(reply.now)
+        self.streams.set_now(reply.now)
         self._absorb(reply)
 
     def _absorb(self, reply: Exchanged) -> None:
@@ -714,7 +765,10 @@ class Worker:
                 continue
             if self.runner.settlements:
                 continue
-            limits = [self._next_due_s, self.guards.next_opening_s(self.runner.now())]
+            if not self.streams.is_idle and self.streams.next_due_s is None:
+                await self._wake.wait()
+                continue
+            limits = [self._next_due_s, self.guards.next_opening_s(self.runner.now()), self.streams.next_due_s]
             waits = [limit for limit in limits if limit is not None]
             if not waits:
                 if is_last_look:
@@ -725,6 +779,8 @@ class Worker:
                 skipped_s = max(0.001, min(waits))
                 self._store.clock_offset_s += skipped_s  # type: ignore[attr-defined]
                 self.runner.set_now(self.runner.now() + skipped_s)  # or what has opened by now looks closed
+                self.streams.set_now(self.runner.now())
+                await self._clock.asleep(0.0)  # the streams have a turn
             else:
                 await self._clock.asleep(max(0.001, min(waits)))
 
@@ -750,7 +806,7 @@ class Worker:
         self._give_all_back()
         await self._let_clean_up()
         is_said = await self._flush(max(deadline_s, self._clock.monotonic() + _LAST_WORD_S))
-        if runner.must_be_replaced or self._is_lost:
+        if self._must_be_replaced or self._is_lost:
             return Exit.REPLACE
         return Exit.RELEASED if begun or not is_said else Exit.DRAINED
 

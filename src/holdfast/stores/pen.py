@@ -22,7 +22,7 @@ class Ask:
     def __init__(self, run: Callable[..., Any] | None, jobs: Sequence[NewJob], future: asyncio.Future[Any] | None):
         self.run = run
         self.jobs = jobs
-        """Of an enqueue, when run is None: those without idempotency keys are written together."""
+        """Of an enqueue, when run is None: those without idempotency keys and ends are written together."""
         self.future = future
         self.woken: threading.Lock | None = None
         self.answer: Any = None

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from holdfast.errors import ConfigError, IllegalChange
 from holdfast.policy.bounds import LONGEST_LEASE_S
 from holdfast.policy.lifecycle import SETTLING
 from holdfast.ports import Exchange, Operation, WorkerRecord
-from holdfast.types import Change
+from holdfast.types import Change, NewJob
 
+_ENDS: Final = frozenset({Change.BURY, Change.COMPLETE, Change.DISCARD})
 _BY_PEOPLE: Final = frozenset({Change.CANCEL, Change.REPLAY, Change.REMOVE})
+
+
+def has_ends(jobs: Sequence[NewJob]) -> bool:
+    """Whether any of these comes with its end; only some changes are one."""
+    is_any = False
+    for job in jobs:
+        if job.end is not None:
+            is_any = True
+            if job.end.change not in _ENDS:
+                raise IllegalChange(f"{job.end.change}: work can come buried, completed or discarded")
+    return is_any
 
 
 def check_exchange(exchange: Exchange) -> None:

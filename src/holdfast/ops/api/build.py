@@ -16,7 +16,7 @@ from holdfast.ops.api.guard import Guard
 from holdfast.ops.api.heads import Heads
 from holdfast.ops.api.openapi import Responses, changes, document
 from holdfast.ops.api.page_files import Page
-from holdfast.ops.api.routes import fleet, jobs, letters, replays, retry, session, watching
+from holdfast.ops.api.routes import fleet, jobs, letters, replays, retry, session, streams, watching
 from holdfast.ops.api.schemas import NewJobAnswer
 from holdfast.ops.api.server import Server
 from holdfast.ops.api.settings import ApiSettings
@@ -24,8 +24,9 @@ from holdfast.ops.api.submit import SubmitRoute, submit_job
 
 _TITLE: Final = "Holdfast"
 _DESCRIPTION: Final = (
-    "Jobs, dead letters, breakers, queues and workers of one Holdfast app. Instants are seconds since 1970 on the "
-    "store's clock and end in `_at`; lengths are in seconds and end in `_s`. Errors are application/problem+json."
+    "Jobs, dead letters, breakers, queues, streams and workers of one Holdfast app. Instants are seconds since 1970 "
+    "on the store's clock and end in `_at`; lengths are in seconds and end in `_s`. Errors are "
+    "application/problem+json."
 )
 _KNOWN: Final[Responses] = {
     200: {"model": NewJobAnswer, "description": "A job with the same idempotency key was there already."}
@@ -73,7 +74,7 @@ def build_api(app: App, settings: ApiSettings | None = None) -> FastAPI:
         tags=["jobs"],
         route_class_override=SubmitRoute,
     )
-    for module in (jobs, letters, replays, fleet, retry, watching, session):
+    for module in (jobs, letters, replays, fleet, streams, retry, watching, session):
         api.include_router(module.router)
     page = Page()
     for path in ("/", "/index.html", "/favicon.svg", "/theme.js", "/assets/{file:path}"):

@@ -100,6 +100,22 @@ class FrameAnswer(Answer):
     is_user_code: bool
 
 
+class JobOrigin(Answer):
+    """It is a job: a call of a task."""
+
+    kind: Literal["job"]
+
+
+class MessageOrigin(Answer):
+    """It is a message of a stream that was given up, under the name of its stream."""
+
+    kind: Literal["message"]
+    group: str
+    topic: str
+    partition: int
+    offset: str = Field(description="As text: a number, or the id of a Redis entry.")
+
+
 class JobSummary(Answer):
     """A job as lists show it."""
 
@@ -127,6 +143,7 @@ class JobSummary(Answer):
     last_failed_at: float | None
     replays: int
     worker: str
+    origin: JobOrigin | MessageOrigin = Field(discriminator="kind", description="Where it came from.")
 
 
 class JobAnswer(JobSummary):
@@ -409,6 +426,48 @@ class WorkerList(Answer):
     """Every worker."""
 
     items: list[WorkerAnswer]
+
+
+class PartitionAnswer(Answer):
+    """A partition of a stream, as one worker sees it."""
+
+    topic: str
+    partition: int
+    worker: str
+    position: str | None = Field(description="All before it is finished: an offset, or the id of a Redis entry.")
+    lag: int | None = Field(description="Messages that are not finished; null while nobody knows.")
+    in_flight: int = Field(description="Messages that were begun and are not finished.")
+    buffered: int = Field(description="Messages that were received and not begun.")
+    paused: str = Field(description="Why no more is received of it; empty while it is.")
+    stuck_id: str = Field(description="The first unfinished message; empty without one.")
+    stuck_key: str = Field(description="Its message key.")
+    stuck_s: float = Field(description="For how long it has been the first.")
+
+
+class StreamAnswer(Answer):
+    """A stream over all of its workers, as of their last heartbeats."""
+
+    name: str
+    group: str
+    topic: str
+    location: str
+    workers: int
+    lag: int | None = Field(description="Messages that are not finished, over all partitions whose lag is known.")
+    in_flight: int
+    rate_per_s: float = Field(description="Messages finished in the last full minute, a second.")
+    dead_letters: int
+    last_error: str
+    last_error_at: float | None
+    away: str = Field(description="Why a worker cannot reach the server; empty while all can.")
+    partitions: list[PartitionAnswer] = Field(
+        description="By topic, number and worker; those of its retry topics, too."
+    )
+
+
+class StreamList(Answer):
+    """Every stream, by name."""
+
+    items: list[StreamAnswer]
 
 
 class ScheduleAnswer(Answer):

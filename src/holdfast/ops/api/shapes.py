@@ -17,10 +17,13 @@ from holdfast.runtime.replay import Replay
 from holdfast.runtime.schedules import ScheduleStatus
 from holdfast.runtime.shared.by_hand import BreakerView
 from holdfast.runtime.spec import TaskSpec
+from holdfast.runtime.streams.origins import message_origin
+from holdfast.runtime.streams.views import StreamView
 from holdfast.types import Attempt, Group, JobRecord
 
 _LARGEST_SAMPLE: Final = 65_536
 _LARGEST_AT_ONCE: Final = 32_768
+_LONGEST_TEXT: Final = 500
 
 
 def summary_of(record: JobRecord) -> schemas.JobSummary:
@@ -54,7 +57,22 @@ def _summary(record: JobRecord) -> dict[str, Any]:
         "last_failed_at": record.last_failed_at,
         "replays": record.replays,
         "worker": record.worker,
+        "origin": origin_of(record),
     }
+
+
+def origin_of(record: JobRecord) -> schemas.JobOrigin | schemas.MessageOrigin:
+    """Whether it is a job or a message, and which."""
+    origin = message_origin(record)
+    if origin is None:
+        return schemas.JobOrigin.model_construct(kind="job")
+    return schemas.MessageOrigin.model_construct(
+        kind="message",
+        group=origin.group,
+        topic=origin.topic,
+        partition=origin.partition,
+        offset=str(origin.offset),
+    )
 
 
 def job_of(
@@ -220,6 +238,49 @@ def tasks_per_second(worker: WorkerRecord) -> float:
     ended = sum(worker.counts.get(name, 0) for name in ("completed", "retried", "failed"))
     lived_s = worker.seen_at - worker.started_at
     return round(ended / lived_s, 3) if lived_s > 0 else 0.0
+
+
+def streams_of(views: Iterable[StreamView]) -> schemas.StreamList:
+    """Every stream."""
+    return schemas.StreamList.model_construct(items=[stream_of(view) for view in views])
+
+
+def stream_of(view: StreamView) -> schemas.StreamAnswer:
+    """A stream with its partitions; keys and errors are user-made."""
+    return schemas.StreamAnswer.model_construct(
+        name=view.name,
+        group=view.group,
+        topic=view.topic,
+        location=redacted_text(view.location),
+        workers=view.workers,
+        lag=view.lag,
+        in_flight=view.in_flight,
+        rate_per_s=view.rate_per_s,
+        dead_letters=view.dead_letters,
+        last_error=_cut(redacted_text(view.last_error)),
+        last_error_at=view.last_error_at,
+        away=_cut(redacted_text(view.away)),
+        partitions=[
+            schemas.PartitionAnswer.model_construct(
+                topic=one.topic,
+                partition=one.partition,
+                worker=one.worker,
+                position=one.position,
+                lag=one.lag,
+                in_flight=one.in_flight,
+                buffered=one.buffered,
+                paused=_cut(redacted_text(one.paused)),
+                stuck_id=one.stuck_id,
+                stuck_key=_cut(redacted_text(one.stuck_key)),
+                stuck_s=round(one.stuck_s, 3),
+            )
+            for one in view.partitions
+        ],
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
 
 
 def schedule_of(status: ScheduleStatus) -> schemas.ScheduleAnswer:

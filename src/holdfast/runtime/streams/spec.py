@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct, json
 
-from holdfast.errors import ConfigError, Invalid
+from holdfast.errors import ConfigError, Invalid, MessageGone
 from holdfast.json_values import UNSTORABLE, from_json, refuse_unknown, why
 from holdfast.outgoing import Headers, Key, outgoing
 from holdfast.policy.retry import RetryPolicy
@@ -77,6 +77,8 @@ class MessageDelivery(Delivery, kw_only=True):
     letter: str = ""
     """The id of its record in the inbox, where it was replayed from there."""
     outputs: Collected | None = None
+    part: Any = None
+    """The partition in its pump's hands."""
 
 
 class Collected:
@@ -133,6 +135,8 @@ class Values:
     def decode(self, message: Message) -> Any:
         """The value of one message."""
         decode = self._decode or self._resolve()
+        if message.is_gone:
+            raise MessageGone(f"message {message.id} was deleted, or trimmed, before anybody had finished it")
         if self._own is not None:
             try:
                 return self._own(message)
@@ -146,7 +150,7 @@ class Values:
     def decode_many(self, messages: Sequence[Message]) -> list[Any] | None:
         """All values of a batch; None where one of them is not what the handler takes, or may not be."""
         decode = self._decode or self._resolve()
-        if self._own is not None:
+        if self._own is not None or any(one.is_gone for one in messages):
             return None
         try:
             return [decode(one.value or b"") for one in messages]

@@ -7,6 +7,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from holdfast.ports import Delivery, Notes, Operation, Settlement
+from holdfast.stores.ends import Ending
 from holdfast.types import Attempt, Change, JobRecord, JobState, NewJob
 
 _COMPLETED: Final = JobState.COMPLETED
@@ -57,7 +58,8 @@ class StoredJob(Struct, kw_only=True, eq=False):
     """Who has the lease: the worker that runs it, or the one that is to judge it as an orphan."""
     claimed_at: float = 0.0
     settled: tuple[bytes, Change] | None = None
-    """The token and change of the latest settlement, so that it is known when it is sent again."""
+    """The token and change of the latest settlement, so that it is known when it is sent again; None where it came with
+    its end."""
     ran_alone: bool = False
     blame: str = ""
     orphan_of: str = ""
@@ -148,6 +150,21 @@ class StoredJob(Struct, kw_only=True, eq=False):
         if change is not _RELEASE:
             self.orphaned = 0
 
+    def take_end(self, ending: Ending) -> None:
+        """Remember what came with an end, beside the change of state."""
+        self.settled = None
+        self.elapsed_s = 0.0
+        self.reason = ending.end.reason
+        self.result = ending.result
+        for attempt in ending.attempts:
+            self._remember(attempt)
+        if (last := ending.last) is not None:
+            self.started_at = last.started_at
+            self.attempt = max(self.attempt, last.number)
+            self.worker = last.worker or self.worker
+        self.is_suspect = False
+        self.orphaned = 0
+
     def begin_anew(self, operation: Operation) -> None:
         """A dead letter is replayed: with new attempts, and with its history."""
         payload = operation.payloads.get(self.new.id, operation.payload)
@@ -175,6 +192,7 @@ class StoredJob(Struct, kw_only=True, eq=False):
         if (
             self.state is not _COMPLETED
             or ended_at is None
+            or self.settled is None
             or any(one.outcome is _COMPLETE and one.number == self.attempt for one in self.attempts)
         ):
             return tuple(self.attempts)

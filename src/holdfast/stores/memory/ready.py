@@ -47,6 +47,16 @@ class ReadyJobs:
             lane = self._lanes[key] = Lane(new.queue, gates)
         heappush(lane.jobs, (-new.priority, job.due_at, job.seq, job))
 
+    def remove(self, job: StoredJob) -> None:
+        """Take out a job that may come back: it must not stand here twice then."""
+        self._delayed = [one for one in self._delayed if one[2] is not job]
+        heapify(self._delayed)
+        new = job.new
+        lane = self._lanes.get((new.queue, new.task, new.gates))
+        if lane is not None:
+            lane.jobs = [one for one in lane.jobs if one[3] is not job]
+            heapify(lane.jobs)
+
     def take(self, claim: Claim, now: float) -> list[StoredJob]:
         """Take out what this claim may have, in its order."""
         self._promote(now)

@@ -34,17 +34,19 @@ from holdfast.ports import (
     Transaction,
     WorkerRecord,
 )
+from holdfast.stores.ends import decide_ends, ending_of, key_of
 from holdfast.stores.memory.job import StoredJob
 from holdfast.stores.memory.jobs import JobTable
 from holdfast.stores.memory.ready import ReadyJobs
 from holdfast.stores.memory.search import filter_of, groups_of
 from holdfast.stores.memory.values import CountTable, ValueTable
 from holdfast.stores.memory.workers import StoredWorker, WorkerTable
-from holdfast.stores.refusals import check_exchange, check_heartbeat, check_no_connection, check_operation
+from holdfast.stores.refusals import check_exchange, check_heartbeat, check_no_connection, check_operation, has_ends
 from holdfast.stores.signals import Signals
 from holdfast.types import Change, Group, JobRecord, JobState, NewJob
 
 _RELEASE: Final = Change.RELEASE
+_QUEUED: Final = JobState.QUEUED
 _RUNNING: Final = JobState.RUNNING
 _CLAIM: Final = Change.CLAIM
 _CAPABILITIES: Final = Capabilities(
@@ -88,11 +90,15 @@ class MemoryStore:
 
     def enqueue_now(self, jobs: Sequence[NewJob], connection: object | None = None) -> list[Enqueued]:
         check_no_connection(connection, "memory://")
+        is_any_ended = has_ends(jobs)
         with self._lock:
             now = self._now()
             answers, stored = self._jobs.add_all(jobs, now)
+            if is_any_ended:
+                answers = self._end_all(jobs, answers, stored, now)
             for job in stored:
-                self._ready.add(job, now)
+                if job.state is _QUEUED:
+                    self._ready.add(job, now)
             if stored:
                 self._signals.tell()
             return answers
@@ -270,6 +276,26 @@ class MemoryStore:
             self._make_ready(job, now, now + max(0.0, settlement.delay_s))
         return True
 
+    def _end_all(
+        self, jobs: Sequence[NewJob], answers: list[Enqueued], stored: Sequence[StoredJob], now: float
+    ) -> list[Enqueued]:
+        answers, ended = decide_ends(jobs, answers)
+        new_ids = {job.new.id for job in stored}
+        for one in ended:
+            job = self._jobs.get(one.id)
+            assert job is not None  # noqa: S101 - it was there, or was added just now
+            if job.state is _RUNNING:
+                self._take_away(job)
+            else:
+                if one.id not in new_ids:
+                    self._ready.remove(job)
+                self._jobs.move(job, _CLAIM)
+            ending = ending_of(one, {key_of(attempt) for attempt in job.attempts})
+            self._jobs.move(job, ending.end.change)
+            job.take_end(ending)
+            self._jobs.end(job, now, ending.end.keep_s)
+        return answers
+
     def _change(self, id: str, operation: Operation) -> Changed:  # noqa: A002
         job = self._jobs.get(id)
         if job is None:
@@ -291,9 +317,7 @@ class MemoryStore:
     def _cancel(self, job: StoredJob, operation: Operation) -> None:
         now = self._now()
         if job.state is _RUNNING:
-            holder = self._let_go(job)
-            if holder is not None:
-                holder.cancelled.append(job.new.id)
+            self._take_away(job)
         self._jobs.move(job, Change.CANCEL)
         job.reason = operation.reason
         self._jobs.end(job, now, operation.keep_s)
@@ -308,6 +332,12 @@ class MemoryStore:
         job.due_at = due_at
         self._ready.add(job, now)
         self._signals.tell()
+
+    def _take_away(self, job: StoredJob) -> None:
+        """Its lease is over before its holder says so, who is told with the next heartbeat."""
+        holder = self._let_go(job)
+        if holder is not None:
+            holder.cancelled.append(job.new.id)
 
     def _let_go(self, job: StoredJob) -> StoredWorker | None:
         """The lease is over, and with it all that was known about this run."""

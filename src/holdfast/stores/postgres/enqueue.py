@@ -46,11 +46,6 @@ class Setting(Struct, frozen=True):
     """Whether the lanes are kept from being dropped by other means, and may be too new for the transaction to see."""
 
 
-def has_keys(jobs: Sequence[NewJob]) -> bool:
-    """Whether any has an idempotency key."""
-    return any(job.idempotency_key is not None for job in jobs)
-
-
 def told(error: psycopg.errors.LockNotAvailable, jobs: Sequence[NewJob], location: str) -> StoreError:
     """The error to raise when these jobs have waited for a lock in vain: one in the table of jobs is a key's."""
     keys = {job.idempotency_key for job in jobs} - {None}

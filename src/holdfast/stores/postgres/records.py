@@ -30,8 +30,8 @@ def get_records(db: Db, ids: Sequence[str]) -> list[JobRecord | None]:
     if rows:
         for seq, record in db.rows(_SQL["attempts"], seqs=ints([row[0] for row in rows])):
             attempts.setdefault(seq, []).append(_decode_attempt(record))
-    records = [(row[0], to_record(row)) for row in rows]
-    found = {record.id: with_attempts(record, attempts.get(seq, [])) for seq, record in records}
+    records = [(row, to_record(row)) for row in rows]
+    found = {record.id: with_attempts(record, attempts.get(row[0], []), row[30]) for row, record in records}
     return [found.get(id) for id in ids]  # noqa: A001
 
 

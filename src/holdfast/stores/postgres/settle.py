@@ -16,6 +16,8 @@ from holdfast.stores.ways import GIVEN_UP, REFUNDABLE, SUSPECTING, WAYS
 from holdfast.types import Change
 
 _SQL = load("settle.sql")
+_COMPLETE_ALL: Final = _SQL["complete"]
+_SETTLE_ALL: Final = _SQL["settle"].replace(":letters", _SQL["letters"])
 _COMPLETE: Final = Change.COMPLETE
 _RELEASE: Final = Change.RELEASE
 _BURY: Final = Change.BURY
@@ -42,7 +44,7 @@ class Settling:
 
     def send(self) -> None:
         """Send all; their rows come when the round trip is over."""
-        self._cursors = [self._db.run(_SQL[query], **values) for query, values in self._statements]
+        self._cursors = [self._db.run(sql, **values) for sql, values in self._statements]
 
     def _prepare(self, window_s: float) -> None:
         """Those that complete on their usual way by one statement, the others by another; by seq, as others do too."""
@@ -55,11 +57,11 @@ class Settling:
                 (plain if is_plain else others).append((seq, one))
         if plain:
             plain.sort(key=_by_seq)
-            self._statements.append(("complete", {"window_s": window_s, **_completed(plain)}))
+            self._statements.append((_COMPLETE_ALL, {"window_s": window_s, **_completed(plain)}))
         if others:
             others.sort(key=_by_seq)
             self.letters = sum(one.change is _BURY for _, one in others)
-            self._statements.append(("settle", {"window_s": window_s, **_settled(others)}))
+            self._statements.append((_SETTLE_ALL, {"window_s": window_s, **_settled(others)}))
 
     def is_any_done(self) -> bool:
         """Whether one of them took effect just now."""

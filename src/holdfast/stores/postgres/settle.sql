@@ -79,6 +79,26 @@ delayed AS (
     INSERT INTO holdfast_delayed (wakes_at, lane, priority, seq)
     SELECT due_at, lane, priority, seq FROM done WHERE delay_s > 0
 ),
+:letters,
+attempts AS (
+    INSERT INTO holdfast_attempts (seq, record) SELECT seq, attempt_record FROM done WHERE attempt_record IS NOT NULL
+),
+tallies AS (
+    INSERT INTO holdfast_tallies (lane, state, n)
+    SELECT lane, 'running', -count(*) FROM done GROUP BY lane UNION ALL SELECT lane, state, count(*) FROM done GROUP BY lane, state
+),
+claims AS (
+    UPDATE holdfast_claims AS claim SET held = claim.held - gone.n
+    FROM (SELECT token, count(*) AS n FROM done GROUP BY token) AS gone WHERE claim.token = gone.token
+),
+kept AS (
+    INSERT INTO holdfast_kept (keep_until, seqs)
+    SELECT keep_until, array_agg(seq) FROM done WHERE keep_until IS NOT NULL GROUP BY keep_until
+)
+SELECT seq FROM done
+
+-- The dead letters among what took effect: a part of others.
+-- name: letters
 letter AS MATERIALIZED (
     SELECT
         done.seq, done.changed_at AS ended_at, done.fingerprint, lane.queue, lane.task, done.tenant,
@@ -97,23 +117,7 @@ causes AS (
 ),
 hours AS (
     INSERT INTO holdfast_letter_hours (hour, cause, n) SELECT floor(ended_at / 3600), cause, count(*) FROM letter GROUP BY 1, 2
-),
-attempts AS (
-    INSERT INTO holdfast_attempts (seq, record) SELECT seq, attempt_record FROM done WHERE attempt_record IS NOT NULL
-),
-tallies AS (
-    INSERT INTO holdfast_tallies (lane, state, n)
-    SELECT lane, 'running', -count(*) FROM done GROUP BY lane UNION ALL SELECT lane, state, count(*) FROM done GROUP BY lane, state
-),
-claims AS (
-    UPDATE holdfast_claims AS claim SET held = claim.held - gone.n
-    FROM (SELECT token, count(*) AS n FROM done GROUP BY token) AS gone WHERE claim.token = gone.token
-),
-kept AS (
-    INSERT INTO holdfast_kept (keep_until, seqs)
-    SELECT keep_until, array_agg(seq) FROM done WHERE keep_until IS NOT NULL GROUP BY keep_until
 )
-SELECT seq FROM done
 
 -- name: seqs
 SELECT id, seq FROM holdfast_jobs WHERE id = ANY (%(ids)s::text[])

@@ -39,6 +39,7 @@ try:
     from holdfast.stores.postgres.callers import aenqueue_by, enqueue_by
     from holdfast.stores.postgres.connection import address_of
     from holdfast.stores.postgres.db import Db
+    from holdfast.stores.postgres.ends import check_no_ends
     from holdfast.stores.postgres.groups import group_letters
     from holdfast.stores.postgres.lanes import drop_empty_lanes
     from holdfast.stores.postgres.opened import Opened
@@ -112,12 +113,14 @@ class PostgresStore:
     async def enqueue(self, jobs: Sequence[NewJob], connection: object | None = None) -> list[Enqueued]:
         opened = await self._aopen()
         if connection is not None:
+            check_no_ends(jobs)
             return await aenqueue_by(connection, opened.place, jobs, self.clock_offset_s)
         return await opened.enqueuer.enqueue(jobs)
 
     def enqueue_now(self, jobs: Sequence[NewJob], connection: object | None = None) -> list[Enqueued]:
         opened = self._open()
         if connection is not None:
+            check_no_ends(jobs)
             return enqueue_by(connection, opened.place, jobs, self.clock_offset_s)
         return opened.enqueuer.enqueue_now(jobs)
 

@@ -10,9 +10,11 @@ import psycopg
 
 from holdfast.errors import StoreError
 from holdfast.ports import Enqueued
+from holdfast.stores.ends import are_plain
 from holdfast.stores.lanes import Lanes
 from holdfast.stores.pen import Ask, Pen
 from holdfast.stores.postgres.db import Db
+from holdfast.stores.postgres.ends import JobsGone, add_ended_jobs
 from holdfast.stores.postgres.enqueue import (
     AT_ONCE,
     LanesGone,
@@ -20,12 +22,12 @@ from holdfast.stores.postgres.enqueue import (
     Steps,
     add_jobs,
     add_jobs_with_keys,
-    has_keys,
     lane_key,
     told,
 )
 from holdfast.stores.postgres.lanes import lanes_for
 from holdfast.stores.postgres.pool import Pool
+from holdfast.stores.refusals import has_ends
 from holdfast.types import NewJob
 
 Answer = TypeVar("Answer")
@@ -62,8 +64,8 @@ class Writer:
 class Enqueuer:
     """Writes new jobs: those that wait while the connection is busy go together.
 
-    With idempotency keys each goes by itself, by a pen of their own, so that a key that another transaction holds keeps
-    nobody waiting who has none.
+    With idempotency keys, or with their ends, each goes by itself, by a pen of their own, so that a key or a job which
+    another transaction holds keeps nobody waiting who has neither.
     """
 
     def __init__(self, location: str, pool: Pool, store: str, setting: Setting, tell: Callable[[], None]) -> None:
@@ -97,7 +99,7 @@ class Enqueuer:
         self._pool.close()
 
     def _pen_for(self, jobs: Sequence[NewJob]) -> Pen:
-        return self._pen_with_keys if has_keys(jobs) else self._pen
+        return self._pen if are_plain(jobs) else self._pen_with_keys
 
     def _write(self, asks: Sequence[Ask]) -> None:
         """New jobs together; if that fails, each by itself, so that none fails for another."""
@@ -139,21 +141,22 @@ class Enqueuer:
         for n in range(_TRIES):
             lanes = lanes_for(db, self._lanes, keys, self._store, is_checked=n > 0)
             try:
-                if has_keys(jobs):
+                if not are_plain(jobs):
                     return self._add_with_keys(db, jobs, lanes, wait_s)
                 if len(jobs) > AT_ONCE:
                     with db.transaction():
                         return drive(db, add_jobs(jobs, lanes, self._setting))
                 return drive(db, add_jobs(jobs, lanes, self._setting))
-            except LanesGone:
+            except (LanesGone, JobsGone):
                 continue
-        raise StoreError("lanes are dropped as fast as they are made; send it again")
+        raise StoreError("lanes, or jobs, are dropped as fast as they are made; send it again")
 
     def _add_with_keys(self, db: Db, jobs: Sequence[NewJob], lanes: Mapping[Any, int], wait_s: float) -> list[Enqueued]:
         """Here a lock that is not had in time is not asked for again: the caller knows better whether to wait."""
+        add = add_ended_jobs if has_ends(jobs) else add_jobs_with_keys
         try:
             with db.transaction(lock_wait_s=wait_s):
-                return drive(db, add_jobs_with_keys(jobs, lanes, self._setting))
+                return drive(db, add(jobs, lanes, self._setting))
         except psycopg.errors.LockNotAvailable as error:
             raise told(error, jobs, self._location) from error
 

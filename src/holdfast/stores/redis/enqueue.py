@@ -10,9 +10,12 @@ from msgspec import msgpack
 from holdfast.errors import ConfigError
 from holdfast.ports import Enqueued
 from holdfast.stores.redis.call import Call
+from holdfast.stores.redis.call import Texts as CallTexts
+from holdfast.stores.redis.ends import end_rows
 from holdfast.stores.redis.places import owner_marks
-from holdfast.stores.redis.scripts import ENQUEUE
+from holdfast.stores.redis.scripts import ENQUEUE, ENQUEUE_ENDED
 from holdfast.stores.redis.state import STATES, Texts, rank_of
+from holdfast.stores.refusals import has_ends
 from holdfast.types import NewJob
 
 _LaneKey = tuple[str, str, tuple[str, ...]]
@@ -21,7 +24,10 @@ _encode = msgpack.Encoder().encode
 
 
 def enqueue_call(jobs: Sequence[NewJob], texts: Texts) -> Call[list[Enqueued]]:
-    """The call that adds those that are new, or none of them when an idempotency key is taken by another payload."""
+    """The call that adds those that are new, or none of them when an idempotency key is taken by another payload.
+
+    Those that come with their end, and have not ended yet, end with it.
+    """
     if len(jobs) > _MOST:
         raise ConfigError(
             f"{len(jobs)} new jobs are too many for one call: they go all or none, and the server does nothing else "
@@ -30,6 +36,7 @@ def enqueue_call(jobs: Sequence[NewJob], texts: Texts) -> Call[list[Enqueued]]:
     lanes: dict[_LaneKey, int] = {}
     rows: list[tuple[Any, ...]] = []
     payloads: list[bytes] = []
+    is_any_ended = has_ends(jobs)
     for job in jobs:
         lane = (job.queue, job.task, job.gates)
         number = lanes.get(lane)
@@ -41,7 +48,11 @@ def enqueue_call(jobs: Sequence[NewJob], texts: Texts) -> Call[list[Enqueued]]:
         rows.append((*row, owner_marks(job.tenant, job.user, job.project)) if owners else row)
         payloads.append(texts.pack(job))
     names = [_encode((queue, task, *sorted(set(gates)))) for queue, task, gates in lanes]
-    return Call(ENQUEUE, (len(names), rows), lambda reply: _answers(jobs, reply), [*names, *payloads])
+    if not is_any_ended:
+        return Call(ENQUEUE, (len(names), rows), lambda reply: _answers(jobs, reply), [*names, *payloads])
+    words = CallTexts([*names, *payloads])
+    ends = end_rows(jobs, words)
+    return Call(ENQUEUE_ENDED, (len(names), rows, ends), lambda reply: _answers(jobs, reply), words)
 
 
 def _answers(jobs: Sequence[NewJob], reply: list[Any]) -> list[Enqueued]:

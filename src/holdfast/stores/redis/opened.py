@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar, cast
 
 from holdfast.errors import StoreError
 from holdfast.ports import Clock, Enqueued
+from holdfast.stores.ends import are_plain
 from holdfast.stores.pen import Ask, Pen
 from holdfast.stores.redis.call import Call
 from holdfast.stores.redis.connection import Address, Connection
@@ -112,11 +113,11 @@ class Writer:
 
 
 def _together(asks: Sequence[Ask]) -> list[list[Ask]]:
-    """New jobs without idempotency keys go as one call, up to a bound; all else by itself."""
+    """New jobs without idempotency keys and ends go as one call, up to a bound; all else by itself."""
     groups: list[list[Ask]] = []
     size = _MOST_TOGETHER
     for ask in asks:
-        is_plain = ask.run is None and all(job.idempotency_key is None for job in ask.jobs)
+        is_plain = ask.run is None and are_plain(ask.jobs)
         size += len(ask.jobs)
         if is_plain and size <= _MOST_TOGETHER:
             groups[-1].append(ask)

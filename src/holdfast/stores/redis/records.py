@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from msgspec import Struct, msgpack, structs
+from msgspec import Struct, msgpack
 
 from holdfast.ports import Query
+from holdfast.stores.history import with_attempts
 from holdfast.stores.redis.call import Call
 from holdfast.stores.redis.scripts import FIND, GET
 from holdfast.stores.redis.state import STATES, Head, Texts, read_head, worker_and_result
-from holdfast.types import Attempt, Change, FailureType, JobRecord, JobState, Severity
+from holdfast.types import Attempt, FailureType, JobRecord, Severity
 
 AT_ONCE: Final = 250
 
@@ -33,8 +34,12 @@ def get_call(ids: Sequence[str], texts: Texts) -> Call[dict[str, JobRecord]]:
     """The whole records of those that are there, by id, with every attempt."""
 
     def read(reply: list[Any]) -> dict[str, JobRecord]:
-        records = [_with_attempts(_to_record(row, texts), list(map(_decode_attempt, row[4]))) for row in reply]
-        return {record.id: record for record in records}
+        found: dict[str, JobRecord] = {}
+        for row in reply:
+            attempts, settled = [_decode_attempt(text) for text in row[4]], Head(*read_head(row[2])).settled
+            record = with_attempts(_to_record(row, texts), attempts, settled)
+            found[record.id] = record
+        return found
 
     return Call(GET, (ids,), read)
 
@@ -95,14 +100,3 @@ def _to_record(row: Sequence[Any], texts: Texts) -> JobRecord:
         worker=worker,
         trace=facts.trace,
     )
-
-
-def _with_attempts(record: JobRecord, attempts: list[Attempt]) -> JobRecord:
-    """A completed attempt is not in the history: the record says all about it."""
-    ended_at = record.ended_at
-    is_told = any(one.outcome is Change.COMPLETE and one.number == record.attempt for one in attempts)
-    if record.state is JobState.COMPLETED and ended_at is not None and not is_told:
-        started_at = ended_at if record.started_at is None else record.started_at
-        last = Attempt(number=record.attempt, started_at=started_at, ended_at=ended_at, worker=record.worker)
-        attempts = [*attempts, last]
-    return structs.replace(record, attempts=tuple(attempts)) if attempts else record

@@ -28,12 +28,15 @@ def _script(*files: str, is_write: bool = True) -> Script:
 
 
 OPEN: Final = _script("jobs", "open", is_write=False)
-ENQUEUE: Final = _script("marks", "enqueue_one", "jobs", "keys", "enqueue")
+ENQUEUE: Final = _script("marks", "enqueue_one", "jobs", "keys", "new_jobs", "enqueue")
+ENQUEUE_ENDED: Final = _script(
+    "marks", "enqueue_one", "jobs", "keys", "new_jobs", "claims", "letters", "leaving", "ends", "enqueue_ended"
+)
 EXCHANGE: Final = _script("jobs", "keys", "claims", "letters", "settle", "values", "claim", "exchange")
 BEAT: Final = _script("jobs", "claims", "beat", is_write=False)
 RECLAIM: Final = _script("jobs", "claims", "reclaim")
 NOTE: Final = _script("jobs", "note")
-CHANGE: Final = _script("jobs", "keys", "claims", "letters", "remove", "change")
+CHANGE: Final = _script("jobs", "keys", "claims", "letters", "remove", "leaving", "change")
 PRUNE: Final = _script("jobs", "keys", "letters", "remove", "marks", "prune")
 GET: Final = _script("jobs", "records", "get", is_write=False)
 FIND: Final = _script("jobs", "keys", "records", "find", is_write=False)

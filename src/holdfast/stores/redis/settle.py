@@ -11,6 +11,7 @@ from holdfast.errors import ConfigError, Unwritable
 from holdfast.policy.lifecycle import LIFECYCLE
 from holdfast.ports import Settlement
 from holdfast.stores.redis.call import Texts
+from holdfast.stores.redis.ends import failure_text
 from holdfast.stores.redis.state import NUMBERS
 from holdfast.types import Change
 
@@ -85,9 +86,7 @@ def _row(one: Settlement, texts: Texts) -> tuple[Any, ...]:
         try:
             n_attempt = texts.number_of(_encode(attempt))
             if attempt.failure_type is not None:
-                words = (attempt.error_name, attempt.message, attempt.fingerprint)
-                facts = (attempt.failure_type, attempt.severity, *words, attempt.ended_at)
-                n_failure = texts.number_of(_encode(facts))
+                n_failure = texts.number_of(failure_text(attempt))
                 failed_at = attempt.ended_at
         except (ValueError, TypeError, OverflowError) as error:
             raise Unwritable(one.id, error) from error

@@ -11,7 +11,9 @@ from msgspec import json
 
 from holdfast.ports import Enqueued
 from holdfast.stores.keys import Holder, decide, scope_of
+from holdfast.stores.refusals import has_ends
 from holdfast.stores.sqlite.batch import Batch
+from holdfast.stores.sqlite.ends import end_jobs
 from holdfast.stores.sqlite.marks import blocks_of, names_of
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_rows, read_value, text_list
@@ -25,11 +27,9 @@ _CHUNKS: Final = (128, 16, 1)
 """So many rows in one statement: a step for each row costs more than the row, beside a busy event loop most of all."""
 
 
-def add_jobs(batch: Batch, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    """Add those that are new, or none of them when an idempotency key is taken by another payload."""
+def add_plain_jobs(batch: Batch, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Add those that are new."""
     now = batch.tick()
-    if any(job.idempotency_key is not None for job in jobs):
-        return _add_with_keys(batch, jobs, now)
     if _insert(batch, jobs, now):
         return [Enqueued(job.id) for job in jobs]
     states: dict[str, JobState] = {}
@@ -46,7 +46,13 @@ def add_jobs(batch: Batch, jobs: Sequence[NewJob]) -> list[Enqueued]:
     return answers
 
 
-def _add_with_keys(batch: Batch, jobs: Sequence[NewJob], now: float) -> list[Enqueued]:
+def add_jobs(batch: Batch, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Add those that are new, or none of them when an idempotency key is taken by another payload; then end them.
+
+    Only those end that come with their end, and those that are known and have not ended yet too.
+    """
+    now = batch.tick()
+    is_any_ended = has_ends(jobs)
     known = dict(_decode_known(read_value(batch.db, _SQL["known"], (_ids_of(jobs),))))
     holders, expired = _holders_of(batch, jobs, now)
     answers, added = decide(jobs, known, holders)
@@ -55,7 +61,7 @@ def _add_with_keys(batch: Batch, jobs: Sequence[NewJob], now: float) -> list[Enq
     if expired:
         batch.db.execute(_SQL["free_keys"], (text_list(expired),))
     _insert(batch, added, now)
-    return answers
+    return end_jobs(batch, jobs, answers) if is_any_ended else answers
 
 
 def _holders_of(batch: Batch, jobs: Sequence[NewJob], now: float) -> tuple[dict[str, Holder], list[str]]:

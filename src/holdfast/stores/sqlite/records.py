@@ -34,7 +34,7 @@ def get_records(db: apsw.Connection, ids: Sequence[str]) -> list[JobRecord | Non
         seqs = array("q", [row[0] for row in rows])
         for seq, record in read_rows(db, _SQL["attempts"], (apsw.carray(seqs),)):
             attempts.setdefault(seq, []).append(_decode_attempt(record))
-    found = {row[1]: with_attempts(to_record(row), attempts.get(row[0], [])) for row in rows}
+    found = {row[1]: with_attempts(to_record(row), attempts.get(row[0], []), row[30]) for row in rows}
     return [found.get(id) for id in ids]  # noqa: A001
 
 

@@ -9,9 +9,10 @@ from typing import TypeVar, cast
 import apsw
 
 from holdfast.ports import Enqueued
+from holdfast.stores.ends import are_plain
 from holdfast.stores.pen import Ask, Pen
 from holdfast.stores.sqlite.batch import Batch, Books
-from holdfast.stores.sqlite.enqueue import add_jobs
+from holdfast.stores.sqlite.enqueue import add_jobs, add_plain_jobs
 from holdfast.stores.sqlite.faults import DiskFull, StillBusy, disk_full, is_broken, translated
 from holdfast.stores.sqlite.reserve import Reserve
 from holdfast.stores.sqlite.turns import Turn
@@ -148,10 +149,10 @@ class Writer:
 
 
 def _run_all(asks: Sequence[Ask], batch: Batch) -> None:
-    """Run each; new jobs that stand next to each other, and have no idempotency keys, go in as one."""
+    """Run each; new jobs that stand next to each other, and are plain, go in as one."""
     group: list[Ask] = []
     for ask in asks:
-        if ask.run is None and all(job.idempotency_key is None for job in ask.jobs):
+        if ask.run is None and are_plain(ask.jobs):
             group.append(ask)
             continue
         _add_group(group, batch)
@@ -162,9 +163,9 @@ def _run_all(asks: Sequence[Ask], batch: Batch) -> None:
 
 def _add_group(group: Sequence[Ask], batch: Batch) -> None:
     if len(group) == 1:
-        group[0].answer = add_jobs(batch, group[0].jobs)
+        group[0].answer = add_plain_jobs(batch, group[0].jobs)
     elif group:
-        answers = add_jobs(batch, [job for ask in group for job in ask.jobs])
+        answers = add_plain_jobs(batch, [job for ask in group for job in ask.jobs])
         start = 0
         for ask in group:
             ask.answer = answers[start : start + len(ask.jobs)]

@@ -23,9 +23,11 @@ _SUBJECTS = (
     "claiming",
     "counting",
     "crowds",
+    "ends",
     "enqueueing",
     "fencing",
     "grouping",
+    "known_ends",
     "leases",
     "living",
     "operating",
@@ -40,9 +42,11 @@ pytest.register_assert_rewrite(*(f"{__name__}.{subject}" for subject in _SUBJECT
 from holdfast.testing.store_suite.claiming import CapSuite, ClaimSuite  # noqa: E402
 from holdfast.testing.store_suite.counting import CountOnceSuite, CountSuite  # noqa: E402
 from holdfast.testing.store_suite.crowds import CrowdSuite  # noqa: E402
+from holdfast.testing.store_suite.ends import EndBatchSuite, NewEndSuite  # noqa: E402
 from holdfast.testing.store_suite.enqueueing import EnqueueSuite, IdempotencySuite  # noqa: E402
 from holdfast.testing.store_suite.fencing import FenceSuite  # noqa: E402
 from holdfast.testing.store_suite.grouping import GroupFactSuite, LetterCountSuite  # noqa: E402
+from holdfast.testing.store_suite.known_ends import KnownEndSuite  # noqa: E402
 from holdfast.testing.store_suite.leases import HeartbeatSuite  # noqa: E402
 from holdfast.testing.store_suite.living import LifeSuite, TransactionSuite, WaitSuite  # noqa: E402
 from holdfast.testing.store_suite.operating import ChangeSuite, PruneSuite, ReplaySuite  # noqa: E402
@@ -56,6 +60,9 @@ from holdfast.testing.store_suite.steps import Advance, claim, enqueue, new_job,
 class StoreSuite(
     EnqueueSuite,
     IdempotencySuite,
+    NewEndSuite,
+    KnownEndSuite,
+    EndBatchSuite,
     ClaimSuite,
     CapSuite,
     SettleSuite,

@@ -10,43 +10,9 @@ if said then
   return cmsgpack.unpack(said)
 end
 
-local function leave_line(id, job)
-  local place = place_of(id, job)
-  local lane = P .. 'ready:' .. job[LANE]
-  if redis.call('ZREM', lane, place) == 0 then
-    redis.call('ZREM', P .. 'delayed', place)
-  elseif redis.call('EXISTS', lane) == 0 then
-    redis.call('ZREM', P .. 'ready', job[LANE])
-  end
-end
-
-local function say_why(id, job)
-  if job[MORE] == 1 then
-    redis.call('HDEL', P .. 'more:' .. id, 'reason', 'blame')
-  end
-  if reason ~= '' then
-    redis.call('HSET', P .. 'more:' .. id, 'reason', reason)
-    job[MORE] = 1
-  end
-end
-
-local function tell_holder(id, token)
-  local worker = redis.call('HGET', P .. 'claim:' .. token, 'worker')
-  if worker and redis.call('ZSCORE', P .. 'leases', worker) then
-    redis.call('HSET', P .. 'told:' .. worker, id, '')
-  end
-end
-
 local function cancel(id, job)
-  if job[STATE] == RUNNING then
-    tell_holder(id, job[TOKEN])
-    let_go(job[TOKEN], 1)
-    job[TOKEN] = ''
-    is_news = true
-  else
-    leave_line(id, job)
-  end
-  say_why(id, job)
+  take_away(id, job)
+  say_why(id, job, reason)
   tally(job[LANE], job[STATE], -1)
   tally(job[LANE], CANCELLED, 1)
   job[STATE], job[CHANGED], job[ORPHAN] = CANCELLED, now, 0
@@ -77,7 +43,7 @@ local function back_to_queue(id, job, place)
   end
   redis.call('HINCRBY', P .. 'more:' .. id, 'replays', 1)
   job[MORE] = 1
-  say_why(id, job)
+  say_why(id, job, reason)
   redis.call('ZREM', P .. 'dead_letter', id)
   forget_letter(id, job)
   tally(job[LANE], DEAD_LETTER, -1)

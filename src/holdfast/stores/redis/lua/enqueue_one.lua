@@ -1,5 +1,5 @@
 -- New jobs, as they are first written down; and one job without an idempotency key, which is done with here.
--- enqueue.lua says what it is told and what it answers.
+-- new_jobs.lua says what it is told and what it answers.
 
 local jobs = args[2]
 
@@ -27,7 +27,7 @@ local front = struct.pack(FRONT, QUEUED, 0, 0, 0, 0, 0, now, 0, -1, -1, 0, 0, 0)
 local tail = '\0\0\0\0'
 
 -- What most callers send, and wait for: with the fewest steps.
-if #jobs == 1 and not jobs[1][5] then
+if #jobs == 1 and not jobs[1][5] and not args[3] then
   local job = jobs[1]
   local id = job[1]
   local known = redis.call('HGET', P .. 'state', id)

@@ -116,7 +116,7 @@ local function settle(settlements)
         if index then
           given_up[#given_up + 1] = { index, job[SEQ], id }
         end
-      elseif job[SETTLED] == one[3] and job[SETTLED_BY] == token then
+      elseif job[SETTLED] == one[3] and job[SETTLED_BY] == token and token ~= '' then
         answers[i] = '1' -- it was sent before
       end
     end

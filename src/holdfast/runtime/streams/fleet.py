@@ -1,0 +1,111 @@
+"""The streams of one worker: a pump for each, and the sources by which their letters are carried."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from holdfast.errors import ConfigError
+from holdfast.ports import Clock, Source, Store, StreamReport
+from holdfast.runtime.shared.guards import SharedGuards
+from holdfast.runtime.spec import TaskSpec
+from holdfast.runtime.streams.carrier import carrier_of
+from holdfast.runtime.streams.pump import NewRunner, StreamPump
+from holdfast.runtime.streams.spec import StreamSpec
+from holdfast.runtime.tracing import Tracer
+from holdfast.types import Rng
+
+
+class WorkerStreams:
+    """Those of a worker's streams that it handles, and the carriers of all: a letter may be replayed by any worker."""
+
+    def __init__(
+        self,
+        specs: Sequence[StreamSpec],
+        names: tuple[str, ...] | None,
+        open_source: Callable[[StreamSpec], Source] | None,
+        *,
+        store: Store,
+        clock: Clock,
+        rng: Rng,
+    ) -> None:
+        unknown = set(names or ()) - {one.name for one in specs}
+        if unknown:
+            known = ", ".join(sorted(one.name for one in specs)) or "none at all"
+            raise ConfigError(f"streams: there is no {min(unknown)!r} in this app; it has {known}")
+        self._specs = [one for one in specs if names is None or one.name in names]
+        self._open_source = open_source
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+        self._senders: dict[str, Source] = {}
+        self.pumps: list[StreamPump] = []
+        self.carriers: dict[str, TaskSpec] = {one.name: carrier_of(one, self._sender, clock) for one in specs}
+        self.queues = tuple(one.task.queue for one in specs)
+
+    def open(self, new_runner: NewRunner, guards: SharedGuards, on_news: Callable[[], None]) -> None:
+        """Make the pumps; on the worker's loop."""
+        self.pumps = [
+            StreamPump(
+                spec,
+                self._new(spec),
+                store=self._store,
+                guards=guards,
+                new_runner=new_runner,
+                clock=self._clock,
+                rng=self._rng,
+                on_news=on_news,
+            )
+            for spec in self._specs
+        ]
+
+    def start(self, tracer: Tracer | None) -> None:
+        """Begin to receive."""
+        for pump in self.pumps:
+            pump.runner.tracer = tracer
+            pump.start()
+
+    def set_now(self, now: float) -> None:
+        """The store's clock, just now."""
+        for pump in self.pumps:
+            pump.runner.set_now(now)
+            pump.wake()
+
+    @property
+    def must_be_replaced(self) -> bool:
+        """Whether one of them can only go on in another process."""
+        return any(pump.runner.must_be_replaced for pump in self.pumps)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether none has anything to do."""
+        return all(pump.is_idle for pump in self.pumps)
+
+    @property
+    def next_due_s(self) -> float | None:
+        """Seconds until one that waits may go on; None while any has something to do now, or none waits."""
+        waits = [pump.next_due_s for pump in self.pumps if not pump.is_idle]
+        found = [one for one in waits if one is not None]
+        return min(found) if found and len(found) == len(waits) else None
+
+    def reports(self) -> tuple[StreamReport, ...]:
+        """How they are doing; from any thread."""
+        return tuple(pump.report for pump in self.pumps)
+
+    async def drain(self, grace_s: float) -> bool:
+        """Stop all of them in good order; whether everything in flight was finished."""
+        done = await asyncio.gather(*[pump.drain(grace_s) for pump in self.pumps])
+        while self._senders:
+            _, source = self._senders.popitem()
+            await source.close()
+        return all(done)
+
+    async def _sender(self, spec: StreamSpec) -> Source:
+        if spec.name not in self._senders:
+            self._senders[spec.name] = self._new(spec)
+        return self._senders[spec.name]
+
+    def _new(self, spec: StreamSpec) -> Source:
+        if self._open_source is None:
+            raise ConfigError(f"stream {spec.name!r}: this worker has nothing to open it with")
+        return self._open_source(spec)

@@ -1,0 +1,167 @@
+"""Ends jobs that did not run here, in the transaction that adds them or finds them unfinished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct, json, structs
+
+from holdfast.errors import ConfigError, Unwritable
+from holdfast.ports import Enqueued
+from holdfast.stores.ends import AttemptKey, Ending, decide_ends, ending_of, key_of, settled_by, state_after
+from holdfast.stores.lanes import LaneKey
+from holdfast.stores.postgres.arrays import blobs, bools, floats, ints, plain, texts
+from holdfast.stores.postgres.enqueue import AT_ONCE, Setting, Statement, Steps, add_jobs_with_keys
+from holdfast.stores.postgres.queries import load
+from holdfast.stores.refusals import has_ends
+from holdfast.stores.ways import GIVEN_UP
+from holdfast.types import Attempt, JobState, NewJob
+
+_SQL = load("ends.sql")
+_END: Final = _SQL["end"].replace(":letters", load("settle.sql")["letters"])
+_PEOPLE: Final = load("people.sql")
+_ATTEMPTS: Final = load("reads.sql")["attempts"]
+_NOTIFY: Final = load("values.sql")["notify"]
+_KINDS: Final[dict[str, Callable[[Any], object]]] = {
+    "seqs": ints,
+    "before": texts,
+    "states": texts,
+    "ways": ints,
+    "given_up": ints,
+    "results": blobs,
+    "kept": floats,
+    "reasons": texts,
+    "started": floats,
+    "numbers": ints,
+    "workers": texts,
+    "failures": bools,
+    "failure_types": texts,
+    "severities": texts,
+    "error_names": texts,
+    "messages": texts,
+    "fingerprints": texts,
+    "failed": floats,
+    "first_failed": floats,
+}
+_encode = json.Encoder().encode
+_decode_attempt = json.Decoder(Attempt).decode
+
+
+class _Row(Struct):
+    """A job, locked."""
+
+    id: str
+    seq: int
+    lane: int
+    priority: int
+    due_at: float
+    state: str
+    token: bytes | None
+
+
+class JobsGone(Exception):
+    """A job that was known, and had not ended, was removed before it could be locked; roll back, and begin again."""
+
+
+_Rows = Mapping[str, _Row]
+_Part = Generator[Statement, list[Any], None]
+
+
+def check_no_ends(jobs: Sequence[NewJob]) -> None:
+    """Of jobs for a caller's connection: its transaction would hold up the worker that runs one of them."""
+    if has_ends(jobs):
+        raise ConfigError(
+            "connection: a job that comes with its end cannot be written by yours; enqueue it without one"
+        )
+
+
+def add_ended_jobs(jobs: Sequence[NewJob], lanes: Mapping[LaneKey, int], setting: Setting) -> Steps:
+    """Add those that are new, and end those that come with their end and have not ended, inside of a transaction."""
+    answers = yield from add_jobs_with_keys(jobs, lanes, setting)
+    if any(answer.is_conflict for answer in answers):
+        return answers
+    ids = [job.id for job, answer in zip(jobs, answers, strict=True) if job.end is not None and answer.id == job.id]
+    found = yield _PEOPLE["look"], {"ids": texts(ids)}
+    rows = {row.id: row for row in (_Row(plain(id), *rest) for id, *rest in found)}  # noqa: A001
+    told, ended = decide_ends(jobs, [_as_locked(answer, rows) for answer in answers])
+    if not all(job.id in rows for job in ended):
+        raise JobsGone
+    yield from _end(ended, {answer.id for answer in answers if answer.is_new}, rows, setting)
+    return told
+
+
+def _as_locked(answer: Enqueued, rows: _Rows) -> Enqueued:
+    row = rows.get(answer.id)
+    return answer if row is None else structs.replace(answer, state=JobState(row.state))
+
+
+def _end(ended: Sequence[NewJob], new_ids: set[str], rows: _Rows, setting: Setting) -> _Part:
+    """End these, by seq, as others lock them too."""
+    ended = sorted(ended, key=lambda job: rows[job.id].seq)
+    known: dict[int, set[AttemptKey]] = {}
+    old = [rows[job.id].seq for job in ended if job.id not in new_ids]
+    if old:
+        for seq, record in (yield _ATTEMPTS, {"seqs": ints(old)}):
+            known.setdefault(seq, set()).add(key_of(_decode_attempt(record)))
+    endings = [ending_of(job, known.get(rows[job.id].seq, ())) for job in ended]
+    attempts = [(rows[one.job.id].seq, record) for one in endings for record in _records_of(one)]
+    yield from _take_away([rows[job.id] for job in ended], setting)
+    for start in range(0, len(endings), AT_ONCE):
+        some = endings[start : start + AT_ONCE]
+        columns = zip(*(_row_of(one, rows[one.job.id]) for one in some), strict=True)
+        values = {name: kind(column) for (name, kind), column in zip(_KINDS.items(), columns, strict=True)}
+        yield _END, {"window_s": setting.key_window_s, **values}
+    for start in range(0, len(attempts), AT_ONCE):
+        seqs, records = zip(*attempts[start : start + AT_ONCE], strict=True)
+        yield _SQL["add_attempts"], {"seqs": ints(seqs), "records": blobs(records)}
+
+
+def _take_away(rows: Sequence[_Row], setting: Setting) -> _Part:
+    """They leave the line; whoever runs one of them loses the lease, and is told so."""
+    waiting = [row for row in rows if row.state != "running"]
+    if waiting:
+        places = {"seqs": ints([row.seq for row in waiting]), "dues": floats([row.due_at for row in waiting])}
+        lanes, priorities = ints([row.lane for row in waiting]), ints([row.priority for row in waiting])
+        yield _PEOPLE["forget_delayed"], places
+        yield _PEOPLE["forget_ready"], {"lanes": lanes, "priorities": priorities, **places}
+    running = [row for row in rows if row.state == "running"]
+    if running:
+        ids, tokens = texts([row.id for row in running]), blobs([row.token for row in running])
+        yield _PEOPLE["tell_holders"], {"ids": ids, "tokens": tokens}
+        yield _NOTIFY, {"channel": setting.channel, "listener": setting.listener}
+
+
+def _records_of(one: Ending) -> list[bytes]:
+    """Its attempts, written down; says whose cannot be, such as half a surrogate pair."""
+    try:
+        one.end.reason.encode()
+        return [_encode(attempt) for attempt in one.attempts]
+    except (ValueError, TypeError, OverflowError) as error:
+        raise Unwritable(one.job.id, error) from error
+
+
+def _row_of(one: Ending, row: _Row) -> Iterable[Any]:
+    """In the order of the columns above."""
+    end, last, failed = one.end, one.last, one.failure
+    state = state_after(end).value
+    failure: tuple[Any, ...] = (False, None, None, "", "", "", None)
+    if failed is not None and failed.failure_type is not None:
+        severity = None if failed.severity is None else failed.severity.value
+        failed_texts = (failed.error_name, failed.message, failed.fingerprint)
+        failure = (True, failed.failure_type.value, severity, *failed_texts, failed.ended_at)
+    return (
+        row.seq,
+        row.state,
+        state,
+        settled_by(end),
+        GIVEN_UP.get(state),
+        one.result,
+        end.keep_s,
+        end.reason,
+        None if last is None else last.started_at,
+        0 if last is None else last.number,
+        None if last is None else last.worker or None,
+        *failure,
+        one.first_failed_at,
+    )

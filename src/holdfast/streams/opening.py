@@ -1,0 +1,55 @@
+"""From a URL to the adapter of a stream: the one place here that names them, each imported only when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Literal
+
+from holdfast.errors import ConfigError
+from holdfast.ports import Clock, Source
+from holdfast.streams.url import StreamURL, parse
+
+__all__ = ["StreamURL", "open_source", "parse", "wanted"]
+
+_PACKAGES: Final = {"kafka": "confluent_kafka", "redis": "redis"}
+
+
+def open_source(
+    url: str, group: str, clock: Clock, *, start: Literal["earliest", "latest"] = "earliest", **options: Any
+) -> Source:
+    """The source that a URL names, for a group, not yet opened; ConfigError when it names none.
+
+    start: from where a group reads that has never committed anything.
+    options: what this kind of source takes besides.
+    """
+    if not isinstance(group, str) or not group:
+        raise ConfigError(f"group={group!r}: must be text, and not empty")
+    if start not in {"earliest", "latest"}:
+        raise ConfigError(f'start={start!r}: must be "earliest" or "latest"')
+    place = parse(url)
+    if not place.topic:
+        raise place.refusal("names no topic")
+    if place.scheme == "memory":
+        from holdfast.streams.memory import MemorySource  # noqa: PLC0415
+
+        return MemorySource(url, group, clock, start=start, **options)
+    if place.scheme == "kafka":
+        with wanted("kafka", place):
+            from holdfast.streams.kafka import KafkaSource  # noqa: PLC0415
+        return KafkaSource(url, group, clock, start=start, **options)
+    with wanted("redis", place):
+        from holdfast.streams.redis_streams import RedisSource  # noqa: PLC0415
+    return RedisSource(url, group, clock, start=start, **options)
+
+
+@contextmanager
+def wanted(extra: str, place: StreamURL) -> Iterator[None]:
+    """Where the block misses the package of an extra: ConfigError, with the line to type."""
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != _PACKAGES[extra]:
+            raise
+        help_ = f"pip install 'holdfast[{extra}]', or in a checkout pip install '.[{extra}]'"
+        raise place.refusal(f"needs a package that is missing ({_PACKAGES[extra]}): {help_}") from None
