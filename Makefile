@@ -83,7 +83,7 @@ clean: ## remove caches and build output
 	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean ## clean, and remove .venv too
-	@rm -rf $(VENV) $(PAGE) dashboard/node_modules dashboard/openapi.json dashboard/src/api/schema.gen.ts
+	@rm -rf $(VENV) $(PAGE) $(KAFKA) dashboard/node_modules dashboard/openapi.json dashboard/src/api/schema.gen.ts
 
 # A mutant that runs into its time limit is found out too.
 define PRINT_SCORE
@@ -125,6 +125,13 @@ $(VENV)/arq/.done: bench/arq.txt | $(VENV)/bin/python
 	@$(VENV)/arq/bin/python -m pip install --quiet --disable-pip-version-check -r bench/arq.txt
 	@touch $@
 
+# Quix Streams wants an older confluent-kafka than the one that Holdfast is tested with.
+$(VENV)/quix/.done: bench/quix.txt | $(VENV)/bin/python
+	@echo "installing Quix Streams into $(VENV)/quix"
+	@$(BIN)/python -m venv $(VENV)/quix
+	@$(VENV)/quix/bin/python -m pip install --quiet --disable-pip-version-check -r bench/quix.txt
+	@touch $@
+
 # ---------------------------------------------------------------- the page
 
 PAGE := src/holdfast/ops/api/page
@@ -161,15 +168,27 @@ export NPM
 
 # ---------------------------------------------------------------- servers and pins
 
-servers: ## install redis-server, PostgreSQL, Chromium, strace and faketime for the tests, where missing and root on Debian
+servers: venv ## install redis-server, PostgreSQL, Kafka, Chromium, strace and faketime for the tests, where missing and root on Debian
 	@missing=; \
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	command -v strace >/dev/null || missing="$$missing strace"; \
 	command -v faketime >/dev/null || missing="$$missing faketime"; \
+	command -v java >/dev/null || missing="$$missing default-jre-headless"; \
+	command -v mvn >/dev/null || [ -e $(KAFKA)/.made ] || missing="$$missing maven"; \
 	command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$$missing postgresql"; \
 	for package in $$missing; do sh -c "$$APT_INSTALL" sh $$package || \
 		echo "*** $$package IS MISSING AND COULD NOT BE INSTALLED: tests that need it will be skipped, or fail when CI=true ***" >&2; done
+	@$(MAKE) --no-print-directory --quiet $(KAFKA)/.made || \
+		echo "*** KAFKA IS MISSING AND COULD NOT BE INSTALLED: tests that need it will be skipped, or fail when CI=true ***" >&2
+
+# Its jars, and what makes it start quickly.
+KAFKA := tests/kafka/ready
+
+$(KAFKA)/.made: tests/kafka/pom.xml tests/kafka_prepare.py
+	@echo "installing Kafka into $(KAFKA)"
+	@$(BIN)/python -m tests.kafka_prepare
+	@touch $@
 
 # Installs its arguments with apt-get, and starts none of the servers among them.
 define APT_INSTALL

@@ -5,9 +5,23 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import ManualClock
+from tests.kafka_mock import mock_kafka
+from tests.kafka_server import kafka, kafka_numbers, kafka_topic, own_kafka
 from tests.servers import NOT_INSTALLED, postgres_server, postgres_url, redis_server, redis_url
 
-__all__ = ["anyio_backend", "clock", "postgres_server", "postgres_url", "redis_server", "redis_url"]
+__all__ = [
+    "anyio_backend",
+    "clock",
+    "kafka",
+    "kafka_numbers",
+    "kafka_topic",
+    "mock_kafka",
+    "own_kafka",
+    "postgres_server",
+    "postgres_url",
+    "redis_server",
+    "redis_url",
+]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,6 +2,7 @@
 
 `redis_server` and `postgres_server` are shared by a session; `redis_url` and `postgres_url` are an empty place there
 for one test. A test that breaks its server makes one of its own: `with RedisServer({"appendonly": "yes"}) as server`.
+Kafka's are in kafka_server.py.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def free_port() -> int:
         return port
 
 
-class _Server:
+class Server:
     """A server process with a folder and a port of its own, which it keeps over restarts."""
 
     def __init__(self, options: Mapping[str, str], user: str | None = None) -> None:
@@ -137,7 +138,7 @@ class _Server:
         shutil.rmtree(self.folder)
 
 
-class RedisServer(_Server):
+class RedisServer(Server):
     """A redis-server; options are those of redis.conf, by default with nothing on disk."""
 
     password: Final = PASSWORD
@@ -187,7 +188,7 @@ class RedisServer(_Server):
         return f"test{next(self._numbers)}"
 
 
-class PostgresServer(_Server):
+class PostgresServer(Server):
     """A PostgreSQL server; options are those of postgresql.conf, by default without a wait for the disk."""
 
     password: Final = PASSWORD

@@ -10,6 +10,7 @@ import "./style/frame.css";
 import "./style/parts.css";
 import "./style/table.css";
 import "./style/pages.css";
+import "./pages/streams/streams.css";
 import "./inbox/inbox.css";
 
 startTheme();

@@ -22,6 +22,7 @@ def places(shop: Shop) -> dict[str, str]:
     done = shop.get("/jobs", task="charge", state="completed")["items"][0]
     fixed = "inbox overview jobs breakers queues workers schedules alerts audit replays".split()
     return {name: f"#/{name}" for name in fixed} | {
+        "no-streams": "#/streams",
         "inbox-letters": "#/inbox?tab=letters",
         "inbox-nothing": "#/inbox?task=no-such-task",
         "cause": f"#/inbox/{flaky['fingerprint']}",

@@ -38,7 +38,7 @@ from holdfast.ports import (
 )
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.types import Attempt, Change, FailureType, Group, JobRecord, JobState, NewJob, Severity
+from holdfast.types import Attempt, Change, End, FailureType, Group, JobRecord, JobState, NewJob, Severity
 from tests.servers import PostgresServer, RedisServer
 
 T = TypeVar("T")
@@ -195,6 +195,56 @@ verdicts = verdicts_of(*sorted(SETTLING), Change.BURY)
 judgements = verdicts_of(Change.RELEASE, Change.RELEASE, Change.RETRY, Change.BURY)
 
 
+class Elsewhere(Struct, frozen=True):
+    """An attempt of somebody who is no worker of the store's."""
+
+    number: int
+    tens: int
+    failure: int | None
+
+    def attempt_of(self, begun_at: float) -> Attempt:
+        started_at = begun_at + 10.0 * self.tens
+        return Attempt(
+            number=self.number,
+            started_at=started_at,
+            ended_at=started_at + 1,
+            worker="elsewhere" if self.tens else "",
+            outcome=Change.RETRY,
+            failure_type=None if self.failure is None else (FailureType.NETWORK, FailureType.STRUCTURAL)[self.failure],
+            severity=Severity.HIGH,
+            error_name="Bang",
+            message=f"boom {self.failure}",
+            fingerprint=f"1:f{self.failure}",
+        )
+
+
+class Coming(Struct, frozen=True):
+    """A job that comes with its end, or without; a new one, or one that is known."""
+
+    new: NewJob
+    pick: int | None
+    """Which of those that were enqueued, from the latest on; None is a new one."""
+    change: Change | None
+    n_known: int
+    """So many attempts that the record has come with it again."""
+    elsewhere: list[Elsewhere]
+    keep_s: float | None
+
+
+comings = st.builds(
+    Coming,
+    new=new_jobs,
+    pick=st.none() | st.integers(0, 12),
+    change=st.sampled_from([Change.BURY, Change.BURY, Change.COMPLETE, Change.DISCARD, None]),
+    n_known=st.integers(0, 3),
+    elsewhere=st.lists(
+        st.builds(Elsewhere, number=st.integers(1, 4), tens=st.integers(0, 2), failure=st.sampled_from([None, 0, 1])),
+        max_size=3,
+    ),
+    keep_s=st.sampled_from([None, None, 15.0, 45.0]),
+)
+
+
 class Side:
     """One of the two stores, and what is known of it in its own terms."""
 
@@ -215,6 +265,14 @@ class Side:
     def tens_at(self, instant: float) -> int:
         """An instant, in tens of seconds since the beginning."""
         return round((instant - self.begun_at) / 10)
+
+    def end_of(self, coming: Coming, record: JobRecord | None) -> End | None:
+        """The end of a job, with attempts that are known here and with others."""
+        if coming.change is None:
+            return None
+        known = record.attempts[: coming.n_known] if record is not None else ()
+        others = [one.attempt_of(self.begun_at) for one in coming.elsewhere]
+        return End(change=coming.change, attempts=(*known, *others), reason="so it ended", keep_s=coming.keep_s)
 
     def _told_field(self, name: str, value: Any) -> Any:
         is_instant = name.endswith("_at") and value is not None
@@ -282,6 +340,26 @@ class TwoStores:
     def enqueue_again(self, pick: int) -> None:
         job = self.jobs[pick % len(self.jobs)]
         self.both(lambda side: side.store.enqueue([job]))
+
+    def enqueue_ended(self, comings: list[Coming], is_sync: bool) -> None:
+        """Jobs of which some have ended elsewhere; the same one may come twice."""
+        named: list[NewJob] = []
+        for coming in comings:
+            if coming.pick is None:
+                self.jobs.append(structs.replace(coming.new, id=new_id()))
+            named.append(self.jobs[-1] if coming.pick is None else self.jobs[-1 - coming.pick % len(self.jobs)])
+
+        async def call(side: Side) -> Any:
+            records = await side.store.get([job.id for job in named])
+            jobs = [
+                structs.replace(job, end=side.end_of(coming, record))
+                for job, coming, record in zip(named, comings, records, strict=True)
+            ]
+            if is_sync:
+                return await asyncio.to_thread(side.store.enqueue_now, jobs)
+            return await side.store.enqueue(jobs)
+
+        self.both(call)
 
     def advance(self, tens: int) -> None:
         for side in self.sides:
@@ -434,6 +512,7 @@ STEPS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     # How often, beside the others, and with what.
     "enqueue": (3, {"jobs": st.lists(new_jobs, min_size=1, max_size=4), "is_sync": st.booleans()}),
     "enqueue_again": (1, {"pick": picks}),
+    "enqueue_ended": (2, {"comings": st.lists(comings, min_size=1, max_size=4), "is_sync": st.booleans()}),
     "advance": (1, {"tens": st.sampled_from([1, 1, 2, 4, 10])}),
     "work": (6, {"place": places, "wish": wishes, "verdicts": verdicts}),
     "beat": (1, {"place": places, "lease_s": st.sampled_from([LEASE_S, LEASE_S, LEASE_S, 0.0])}),

@@ -16,13 +16,16 @@ export type JobPage = Schemas["JobPage"];
 export type JobSummary = Schemas["JobSummary"];
 export type LetterFilter = Schemas["ReplayFilter"];
 export type Minute = Schemas["MinuteAnswer"];
+export type MessageOrigin = Schemas["MessageOrigin"];
 export type Overview = Schemas["Overview"];
+export type Partition = Schemas["PartitionAnswer"];
 export type Preview = Schemas["PreviewAnswer"];
 export type Queue = Schemas["QueueAnswer"];
 export type Replay = Schemas["ReplayAnswer"];
 export type ReplayRequest = Schemas["ReplayRequest"];
 export type Schedule = Schemas["ScheduleAnswer"];
 export type Session = Schemas["SessionAnswer"];
+export type Stream = Schemas["StreamAnswer"];
 export type Task = Schemas["TaskAnswer"];
 export type Worker = Schemas["WorkerAnswer"];
 

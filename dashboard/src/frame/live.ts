@@ -2,7 +2,7 @@
 import { batch, signal } from "@preact/signals";
 import { api, isAborted, problemOf } from "../api/client";
 import { addressOf } from "../api/address";
-import type { Overview, Replay } from "../api/types";
+import type { Overview, Replay, Stream } from "../api/types";
 import { askAgain, isTenant } from "./session";
 
 /** live: events come; polling: they do not, but looks are answered; connecting: neither yet; away: the store cannot be reached. */
@@ -20,6 +20,8 @@ export const awayReason = signal("");
 export const overview = signal<Overview | null>(null);
 export const groupNews = signal<readonly GroupNews[]>([]);
 export const replays = signal<readonly Replay[]>([]);
+/** Every stream as the last event had it; null while no events come. */
+export const streams = signal<readonly Stream[] | null>(null);
 
 /** Rises with every piece of news; lists look again when it does. */
 export const pulse = signal(0);
@@ -128,6 +130,7 @@ function connect(): void {
   stream.addEventListener("error", () => {
     if (source !== stream) return;
     if (link.value !== "away") link.value = "connecting";
+    streams.value = null;
     startPolling();
     if (stream.readyState !== EventSource.CLOSED) return;
     const wait = RECONNECT_MS[Math.min(failures, RECONNECT_MS.length - 1)] ?? 30_000;
@@ -149,6 +152,10 @@ function connect(): void {
     replays.value = listOf<Replay>(told);
     isHere();
   });
+  on(stream, "streams", (told) => {
+    streams.value = listOf<Stream>(told);
+    isHere();
+  });
   on(stream, "back", isHere);
   on(stream, "away", (told) => {
     const reason = typeof told === "string" ? told : (told as { reason?: unknown } | null)?.reason;
@@ -161,6 +168,7 @@ function disconnect(): void {
   clearTimeout(hiding);
   source?.close();
   source = null;
+  streams.value = null;
   stopPolling();
 }
 

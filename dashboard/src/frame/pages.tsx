@@ -7,6 +7,7 @@ import { JobsPage } from "../pages/jobs";
 import { OverviewPage } from "../pages/overview";
 import { QueuesPage } from "../pages/queues";
 import { SchedulesPage } from "../pages/schedules";
+import { StreamsPage } from "../pages/streams";
 import { WorkersPage } from "../pages/workers";
 import { InboxPage } from "../inbox";
 import type { IconName } from "../ui/Icon";
@@ -40,6 +41,7 @@ const PAGES: readonly Page[] = [
   { id: "jobs", title: "Jobs", key: "j", isForTenants: true, show: (rest) => <JobsPage rest={rest} /> },
   { id: "breakers", title: "Breakers", key: "b", show: () => <BreakersPage /> },
   { id: "queues", title: "Queues", key: "q", show: () => <QueuesPage /> },
+  { id: "streams", title: "Streams", key: "t", show: (rest) => <StreamsPage rest={rest} /> },
   { id: "workers", title: "Workers", key: "w", show: () => <WorkersPage /> },
   { id: "schedules", title: "Schedules", key: "s", show: () => <SchedulesPage /> },
   { id: "alerts", title: "Alerts", key: "a", show: () => <AlertsPage /> },

@@ -7,9 +7,11 @@ import { Icon } from "../ui/Icon";
 import { Pill } from "../ui/Badge";
 import { shortCount } from "../ui/format";
 import { Toasts } from "../ui/Toast";
+import { needsALook } from "../pages/streams/condition";
+import { startWatching } from "../pages/streams/watch";
 import { Help } from "./help";
 import { useKeys } from "./keys";
-import { awayReason, link, overview, startLive } from "./live";
+import { awayReason, link, overview, startLive, streams } from "./live";
 import { Logo } from "./logo";
 import { adminPage, isOf, type Page, visiblePages } from "./pages";
 import { go, href, route } from "./router";
@@ -41,6 +43,8 @@ function Marker({ id }: { readonly id: string }) {
   if (id === "inbox" && news.dead_letters > 0) return <Pill tone="grave">{shortCount(news.dead_letters)}</Pill>;
   if (id === "breakers" && news.open_breakers.length > 0) return <Pill tone="bad">{news.open_breakers.length}</Pill>;
   if (id === "alerts" && firing > 0) return <Pill tone="bad">{firing}</Pill>;
+  const troubled = streams.value?.filter(needsALook).length ?? 0;
+  if (id === "streams" && troubled > 0) return <Pill tone="bad">{troubled}</Pill>;
   if (id === "workers") return <Pill tone={news.workers === 0 ? "bad" : "muted"}>{news.workers}</Pill>;
   return null;
 }
@@ -114,6 +118,7 @@ function SignedIn() {
   const [isMenuOpen, setMenuOpen] = useState(false);
   const pages = visiblePages();
   useEffect(startLive, []);
+  useEffect(startWatching, []);
   useKeys([
     { keys: "?", does: "show these keys", run: () => setHelping(true) },
     ...pages.map((page) => ({

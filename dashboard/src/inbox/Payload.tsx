@@ -1,13 +1,16 @@
-/** A letter's arguments as a form, checked before they are sent back. */
+/** A letter's arguments, or its message, as a form, checked before it is sent back. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { problemOf } from "../api/client";
 import { Button, confirmed, done, Icon, Tabs } from "../ui";
 import { Argument } from "./Argument";
+import { Changes } from "./Changes";
 import { changesBetween } from "./diff";
 import { type ExactObject, exactText, isObject, isSame, NotJson, parseExact } from "./exact";
 import { type Entry, entryOf, fieldsOf, problemsByField, readForm } from "./form";
 import { checkArguments, type Letter, retryLetter } from "./letter";
+import { hiddenParts, messageOf, misfitsIn, partsOf, payloadWith, schemaOf, targetOf } from "./message";
 import { misplacedIn } from "./secrets";
+import { askWhere } from "./WhereTo";
 import { several } from "./words";
 
 interface Reading {
@@ -22,10 +25,13 @@ export function Payload(props: {
   readonly onRetried: () => Promise<void>;
 }) {
   const { letter, onEdited, onRetried } = props;
-  const stored: ExactObject = isObject(letter.arguments) ? letter.arguments : {};
-  const { task, id, redacted } = letter.job;
-  const isKnownTask = letter.schema !== null;
-  const fields = useMemo(() => fieldsOf(letter.schema, stored, redacted), [letter]);
+  const whole: ExactObject = isObject(letter.arguments) ? letter.arguments : {};
+  const { task, id } = letter.job;
+  const message = messageOf(letter.job);
+  const redacted = message ? hiddenParts(letter.job.redacted) : letter.job.redacted;
+  const stored = message ? partsOf(whole) : whole;
+  const isKnownTask = message === null && letter.schema !== null;
+  const fields = useMemo(() => fieldsOf(message ? schemaOf(stored) : letter.schema, stored, redacted), [letter]);
   const begin = () => new Map(fields.map((field) => [field.name, entryOf(field)]));
   const [entries, setEntries] = useState<ReadonlyMap<string, Entry>>(begin);
   const [raw, setRaw] = useState<string | null>(null);
@@ -33,7 +39,9 @@ export function Payload(props: {
   const [hasAsked, setAsked] = useState(false);
   const top = useRef<HTMLDivElement>(null);
 
-  const reading: Reading = raw === null ? fromForm() : fromRaw(raw, stored);
+  const read = raw === null ? fromForm() : fromRaw(raw, stored);
+  const misfits = message && read.values ? misfitsIn(read.values) : [];
+  const reading: Reading = { ...read, errors: new Map([...misfits, ...read.errors]) };
   const changes = reading.values === null ? [] : changesBetween(stored, reading.values);
   const errors = hasAsked || raw !== null ? new Map([...told, ...reading.errors]) : told;
   const isEdited =
@@ -96,21 +104,18 @@ export function Payload(props: {
     requestAnimationFrame(() => top.current?.querySelector<HTMLElement>("[aria-invalid=true], .error-text")?.focus());
 
   const check = async () => {
-    if ((await checked()) !== null)
-      done(isKnownTask ? "The arguments fit the task" : "They are JSON; this server does not know the task");
+    if ((await checked()) === null) return;
+    if (message) done("A message can be made of it; whether the handler takes it shows when it is sent");
+    else done(isKnownTask ? "The arguments fit the task" : "They are JSON; this server does not know the task");
   };
 
   const editAndRetry = async () => {
     const values = await checked();
     if (values === null) return;
-    const isSure = await confirmed({
-      title: "Retry with these arguments?",
-      text: <Changes of={changesBetween(stored, values)} />,
-      action: "Edit and retry",
-    });
-    if (!isSure) return;
+    const sent = await asked(values);
+    if (sent === null) return;
     try {
-      await retryLetter(id, values);
+      await retryLetter(id, sent.values);
     } catch (error) {
       const problem = problemOf(error);
       if (problem.status !== 422) throw error;
@@ -122,8 +127,22 @@ export function Payload(props: {
       );
       return;
     }
-    done("Sent back to the queue with the new arguments; the original ones are kept beside them");
+    done(sent.told);
     await onRetried();
+  };
+
+  /** What is sent if it is wanted so, and what is said then; null when it is not. */
+  const asked = async (values: ExactObject): Promise<{ readonly values: ExactObject; readonly told: string } | null> => {
+    const shown = { title: `Retry with ${message ? "this message" : "these arguments"}?`, action: "Edit and retry" };
+    const edits = changesBetween(stored, values);
+    if (message === null) {
+      const told = "Sent back to the queue with the new arguments; the original ones are kept beside them";
+      return (await confirmed({ ...shown, text: <Changes of={edits} /> })) ? { values, told } : null;
+    }
+    const to = await askWhere(message, { ...shown, changes: edits });
+    if (to === null) return null;
+    const told = `On its way to ${targetOf(message, to)}, edited; the original is kept beside it`;
+    return { values: payloadWith(whole, values, to), told };
   };
 
   const form = () => (
@@ -150,7 +169,7 @@ export function Payload(props: {
         class="raw"
         rows={Math.min(24, Math.max(8, (raw ?? "").split("\n").length + 1))}
         spellcheck={false}
-        aria-label="Arguments as JSON"
+        aria-label={message ? "Message as JSON" : "Arguments as JSON"}
         aria-invalid={errors.size > 0}
         value={raw ?? ""}
         onInput={(event) => {
@@ -209,7 +228,7 @@ export function Payload(props: {
           </span>
         </p>
       )}
-      {!isKnownTask && (
+      {!isKnownTask && message === null && (
         <p class="note">
           <Icon name="warning" />
           <span>This server does not know the task {task}, so its arguments cannot be checked here.</span>
@@ -254,38 +273,11 @@ function fromRaw(text: string, stored: ExactObject): Reading {
   try {
     const values = parseExact(text);
     if (!isObject(values))
-      return { values: null, errors: new Map([["", "an object of arguments by name is expected: { … }"]]) };
+      return { values: null, errors: new Map([["", "an object is expected: { … }"]]) };
     const misplaced = misplacedIn(values, stored);
     return { values, errors: new Map(misplaced.map(({ pointer, message }) => [pointer, message])) };
   } catch (error) {
     if (!(error instanceof NotJson)) throw error;
     return { values: null, errors: new Map([["", error.message]]) };
   }
-}
-
-/** What changed, key by key: before and after. */
-export function Changes({ of }: { readonly of: ReturnType<typeof changesBetween> }) {
-  if (of.length === 0) return <p class="muted">Nothing changes.</p>;
-  return (
-    <dl class="changes">
-      {of.map((one) => (
-        <div key={one.path}>
-          <dt class="mono">{one.path}</dt>
-          <dd>
-            {one.before === undefined ? (
-              <span class="muted">not there</span>
-            ) : (
-              <del class="mono">{exactText(one.before)}</del>
-            )}
-            <span aria-label="becomes"> → </span>
-            {one.after === undefined ? (
-              <span class="muted">left out</span>
-            ) : (
-              <ins class="mono">{exactText(one.after)}</ins>
-            )}
-          </dd>
-        </div>
-      ))}
-    </dl>
-  );
 }

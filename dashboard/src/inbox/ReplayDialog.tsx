@@ -2,12 +2,13 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type ApiProblem, isAborted, problemOf } from "../api/client";
 import type { LetterFilter, Replay } from "../api/types";
-import { Button, Dialog, ErrorBox, Field, format, Skeleton } from "../ui";
-import { changesBetween } from "./diff";
+import { Button, Dialog, ErrorBox, Field, format, Icon, Skeleton } from "../ui";
 import { type ExactObject, exactText, NotJson } from "./exact";
-import { Changes } from "./Payload";
+import { messagesOf, type MessagesOf } from "./message";
 import { ReplayCard } from "./ReplayCard";
 import { canaryOf, newReplayId, patchOf, preview, properCanaries, rateOf, start, useReplays } from "./replaying";
+import { Sample } from "./Sample";
+import { WhereTo } from "./WhereTo";
 import { isUnderWay, several } from "./words";
 
 type Dry = Awaited<ReturnType<typeof preview>>;
@@ -36,19 +37,25 @@ function Asking(props: Parameters<typeof ReplayDialog>[0] & { readonly onBegun: 
   const [edit, setEdit] = useState("");
   const [dry, setDry] = useState<Dry | null>(null);
   const [problem, setProblem] = useState<ApiProblem | null>(null);
+  const [toTopicOf, setToTopicOf] = useState<MessagesOf | null>(null);
   const [isLost, setLost] = useState(false);
   const [asks, setAsks] = useState(0);
   // One id for this dialog, so that a double click or a lost answer cannot make two replays.
   const id = useRef(newReplayId());
 
-  const { patch, wrong } = read(edit);
+  const messages = messagesOf(dry?.sample ?? []);
+  const stream = toTopicOf ?? messages.only;
+  // Only messages know what `to` means: a letter of another task that comes meanwhile must not get it.
+  const filter = toTopicOf ? { ...props.filter, task: toTopicOf.task } : props.filter;
+  const { patch: typed, wrong } = read(edit);
+  const patch: ExactObject | null = toTopicOf ? { ...typed, to: "topic" } : typed;
   const patchText = patch === null ? "" : exactText(patch);
   useEffect(() => {
     if (wrong) return;
     const own = new AbortController();
     const timer = setTimeout(
       () => {
-        preview({ filter: props.filter, edit: patch, canary: 0, rate: null }, own.signal).then(
+        preview({ filter, edit: patch, canary: 0, rate: null }, own.signal).then(
           (found) => {
             setDry(found);
             setProblem(null);
@@ -75,7 +82,7 @@ function Asking(props: Parameters<typeof ReplayDialog>[0] & { readonly onBegun: 
   const begin = async () => {
     if (canaries === null || perSecond === undefined) return;
     try {
-      props.onBegun(await start({ filter: props.filter, edit: patch, canary: canaries, rate: perSecond }, id.current));
+      props.onBegun(await start({ filter, edit: patch, canary: canaries, rate: perSecond }, id.current));
     } catch (error) {
       const found = problemOf(error);
       setProblem(found);
@@ -112,9 +119,28 @@ function Asking(props: Parameters<typeof ReplayDialog>[0] & { readonly onBegun: 
           <span class="muted">
             {total === 0
               ? "Nothing is left to be sent back."
-              : "would go back to the queue. Nothing has been changed yet."}
+              : `would go back to the ${messages.areAll ? "stream" : "queue"}. Nothing has been changed yet.`}
           </span>
         </div>
+      )}
+      {stream && (
+        <fieldset disabled={isLost}>
+          <WhereTo
+            origin={stream.origin}
+            isOne={total === 1}
+            to={toTopicOf ? "topic" : "retry"}
+            onChange={(to) => setToTopicOf(to === "topic" ? stream : null)}
+          />
+        </fieldset>
+      )}
+      {messages.areSome && stream === null && (
+        <p class="note">
+          <Icon name="streams" />
+          <span>
+            The messages among them go to the retry topics of their groups. To send some to their original topic instead,
+            filter by one stream’s name as task.
+          </span>
+        </p>
       )}
       <fieldset class="replay-options" disabled={isLost}>
         <Field
@@ -152,11 +178,15 @@ function Asking(props: Parameters<typeof ReplayDialog>[0] & { readonly onBegun: 
         </Field>
       </fieldset>
       <details class="replay-edit">
-        <summary>Edit the arguments of all</summary>
+        <summary>{messages.areAll ? "Edit all messages" : "Edit the arguments of all"}</summary>
         <fieldset disabled={isLost}>
           <Field
             label="JSON merge patch"
-            hint="null takes an argument out, objects are merged, all else replaces"
+            hint={
+              messages.areAll
+                ? "of key, value and headers: null takes a name out, objects are merged, all else replaces"
+                : "null takes an argument out, objects are merged, all else replaces"
+            }
             error={wrong || undefined}
           >
             {(own) => (
@@ -164,7 +194,7 @@ function Asking(props: Parameters<typeof ReplayDialog>[0] & { readonly onBegun: 
                 {...own}
                 rows={3}
                 spellcheck={false}
-                placeholder={'{"currency": "EUR"}'}
+                placeholder={messages.areAll ? '{"value": {"currency": "EUR"}}' : '{"currency": "EUR"}'}
                 value={edit}
                 onInput={(event) => setEdit(event.currentTarget.value)}
               />
@@ -172,7 +202,7 @@ function Asking(props: Parameters<typeof ReplayDialog>[0] & { readonly onBegun: 
           </Field>
         </fieldset>
       </details>
-      {dry !== null && dry.sample.length > 0 && <Sample of={dry} isEdited={patch !== null} />}
+      {dry !== null && dry.sample.length > 0 && <Sample of={dry} isEdited={typed !== null} />}
     </Dialog>
   );
 }
@@ -204,37 +234,6 @@ function read(text: string): { readonly patch: ExactObject | null; readonly wron
     if (!(error instanceof NotJson)) throw error;
     return { patch: null, wrong: error.message };
   }
-}
-
-function Sample({ of, isEdited }: { readonly of: Dry; readonly isEdited: boolean }) {
-  return (
-    <section class="sample" aria-label="A sample">
-      <h3>How {of.sample.length === of.total ? "they" : `the newest ${of.sample.length}`} would run</h3>
-      <ul>
-        {of.sample.map(({ job, before, after, misfit }) => (
-          <li key={job.id}>
-            <span class="row">
-              <span class="tag">{job.task}</span>
-              {job.tenant && <span class="tag">{job.tenant}</span>}
-              <span class="mono muted" title={job.id}>
-                {format.shortId(job.id)}
-              </span>
-            </span>
-            {misfit && (
-              <small class="error-text" role="alert">
-                Would not fit the task: {misfit}
-              </small>
-            )}
-            {isEdited ? (
-              <Changes of={changesBetween(before, after)} />
-            ) : (
-              <code class="sample-arguments">{exactText(after)}</code>
-            )}
-          </li>
-        ))}
-      </ul>
-    </section>
-  );
 }
 
 function Following({ begun, onClose }: { readonly begun: Replay; readonly onClose: () => void }) {

@@ -1,11 +1,12 @@
 /** The inbox by cause: what is wrong, how often, since when, and whom it hits. */
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { api } from "../api/client";
 import type { Group } from "../api/types";
 import { groupNews, link } from "../frame/live";
 import { type Resource, useResource } from "../frame/resource";
 import { canOperate } from "../frame/session";
+import { useStillness } from "../frame/stillness";
 import { href } from "../frame/router";
 import { Badge, Button, Empty, format, Loaded, nowAt, Skeleton, Sparkline, Table, Time } from "../ui";
 import { type Filters, filtersInWords, isFiltering, letterSearch } from "./filters";
@@ -188,33 +189,4 @@ export function Names({ of, most = 2 }: { readonly of: readonly string[]; readon
 export function hoursInWords(hours: readonly number[]): string {
   const all = hours.reduce((sum, one) => sum + one, 0);
   return `${several(all, "letter", "letters")} in the last 24 hours, ${format.count(hours.at(-1) ?? 0)} in the last one`;
-}
-
-const REST_MS = 8_000;
-
-/** Whether somebody is pointing at a list, or has walked through it with the keyboard a moment ago. */
-function useStillness() {
-  const [isHeld, setHeld] = useState(false);
-  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
-  const release = () => {
-    clearTimeout(timer.current);
-    setHeld(false);
-  };
-  const holdOn = () => {
-    clearTimeout(timer.current);
-    setHeld(true);
-  };
-  useEffect(() => {
-    const onKey = (event: KeyboardEvent) => {
-      if (event.key !== "j" && event.key !== "k") return;
-      holdOn();
-      timer.current = setTimeout(release, REST_MS);
-    };
-    document.addEventListener("keydown", onKey);
-    return () => {
-      document.removeEventListener("keydown", onKey);
-      clearTimeout(timer.current);
-    };
-  }, []);
-  return [isHeld, { onPointerEnter: holdOn, onPointerLeave: release, onFocusIn: holdOn, onFocusOut: release }] as const;
 }

@@ -21,12 +21,15 @@ import {
   Skeleton,
   Time,
 } from "../ui";
+import { Changes } from "./Changes";
 import { changesBetween } from "./diff";
 import { exactText, isObject } from "./exact";
 import { type Letter, loadLetter, retryLetter } from "./letter";
-import { Changes, Payload } from "./Payload";
+import { editable, isGone, messageOf, partsOf, payloadWith, sentTo, targetOf, toOf } from "./message";
+import { Payload } from "./Payload";
 import { Timeline } from "./Timeline";
 import { Traceback } from "./Traceback";
+import { askWhere } from "./WhereTo";
 import { causeOf, failureInWords, reasonInWords, several } from "./words";
 
 export function LetterPage({ id }: { readonly id: string }) {
@@ -60,8 +63,12 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
   const edited = useMemo(() => letter, [job.id, job.attempt, job.state]);
 
   const [isEdited, setEdited] = useState(false);
+  const message = messageOf(job);
+  const hasNothing = message !== null && isGone(letter.arguments);
+  const shown = message && isObject(letter.arguments) ? partsOf(letter.arguments) : letter.arguments;
 
   const retry = async () => {
+    if (message) return sendBack();
     const isSure =
       !isEdited ||
       (await confirmed({
@@ -72,6 +79,17 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
     if (!isSure) return;
     const { is_done } = await retryLetter(job.id, null);
     done(is_done ? "Sent back to the queue" : "It is no dead letter any more");
+    await reload();
+  };
+  const sendBack = async () => {
+    if (message === null) return;
+    const title = isEdited ? "Send it back without your edits?" : "Send this message back?";
+    const to = await askWhere(message, { title, action: isEdited ? "Send as stored" : "Send back" });
+    if (to === null) return;
+    const { arguments: payload } = letter;
+    const isAsStored = to === toOf(payload) || !isObject(payload);
+    const { is_done } = await retryLetter(job.id, isAsStored ? null : payloadWith(payload, {}, to));
+    done(is_done ? `On its way to ${targetOf(message, to)}` : "It is no dead letter any more");
     await reload();
   };
   const remove = async () => {
@@ -86,7 +104,7 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
     done("Removed");
     go(job.fingerprint ? href(["inbox", job.fingerprint]) : href("inbox"));
   };
-  useKeys(canRetry ? [{ keys: "r", does: "retry the letter", run: () => void retry().catch(failed) }] : []);
+  useKeys(canRetry && !hasNothing ? [{ keys: "r", does: "retry the letter", run: () => void retry().catch(failed) }] : []);
 
   return (
     <>
@@ -105,9 +123,11 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
             <Button icon="trash" kind="quiet" onClick={remove}>
               Remove
             </Button>
-            <Button icon="retry" kind="main" onClick={retry}>
-              Retry
-            </Button>
+            {!hasNothing && (
+              <Button icon="retry" kind="main" onClick={retry}>
+                Retry
+              </Button>
+            )}
           </>
         )}
       </PageHead>
@@ -122,18 +142,16 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
           </span>
         </div>
       ) : (
-        <div class="why tone-busy" role="status">
-          <strong>No dead letter any more</strong>
-          <span>
-            It is {job.state.replace("_", " ")} now. What is below is what is known of it so far; it goes on being
-            updated. <a href={href(["jobs", job.id])}>Open the job</a>
-          </span>
-        </div>
+        <Elsewhere job={job} />
       )}
       <Panel title="Letter">
         <Facts
           of={[
-            ["Task", job.task],
+            message ? ["Stream", <a href={href(["streams", job.task])}>{job.task}</a>] : ["Task", job.task],
+            ["Topic", message?.topic],
+            ["Partition", message && `${message.partition}`],
+            ["Offset", message && <span class="mono">{message.offset}</span>],
+            ["Group", message?.group],
             ["Id", <span class="mono">{job.id}</span>],
             [
               "Cause",
@@ -143,11 +161,11 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
                 </a>
               ),
             ],
-            ["Queue", job.queue],
+            ["Queue", message ? "" : job.queue],
             ["Tenant", job.tenant],
             ["User", job.user],
             ["Project", job.project],
-            ["Enqueued", <Time at={job.created_at} />],
+            [message ? "Given up first" : "Enqueued", <Time at={job.created_at} />],
             ["First failed", job.first_failed_at && <Time at={job.first_failed_at} />],
             ["Last failed", job.last_failed_at && <Time at={job.last_failed_at} />],
             ["Attempts", `${job.attempt}`],
@@ -179,12 +197,27 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
           <Traceback key={chosen.number} of={chosen} />
         </Panel>
       )}
-      <Panel title="Arguments">
+      <Panel title={message ? "Message" : "Arguments"}>
         {letter.original !== null && isObject(letter.arguments) && (
           <div class="was-edited">
-            <strong>Edited since it was enqueued</strong>
-            <Changes of={changesBetween(letter.original, letter.arguments)} />
+            <strong>Edited since it was {message ? "received" : "enqueued"}</strong>
+            <Changes
+              of={
+                message
+                  ? changesBetween(editable(letter.original), editable(letter.arguments))
+                  : changesBetween(letter.original, letter.arguments)
+              }
+            />
           </div>
+        )}
+        {hasNothing && (
+          <p class="note">
+            <Icon name="warning" />
+            <span>
+              The server had deleted it before anybody read it: only its place is known. It can be sent once you have written
+              a value.
+            </span>
+          </p>
         )}
         {canRetry && isObject(edited.arguments) ? (
           <Payload key={`${job.attempt} ${job.state}`} letter={edited} onEdited={setEdited} onRetried={reload} />
@@ -197,13 +230,37 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
               </p>
             )}
             <CodeBlock
-              label="Arguments"
-              text={typeof letter.arguments === "string" ? letter.arguments : exactText(letter.arguments, 2)}
+              label={message ? "Message" : "Arguments"}
+              text={typeof shown === "string" ? shown : exactText(shown, 2)}
             />
           </>
         )}
       </Panel>
     </>
+  );
+}
+
+/** A letter that was sent back: where it is now. */
+function Elsewhere({ job }: { readonly job: Letter["job"] }) {
+  const topic = sentTo(job);
+  const group = messageOf(job)?.group;
+  return (
+    <div class="why tone-busy" role="status">
+      <strong>{topic ? "Sent back" : "No dead letter any more"}</strong>
+      <span>
+        {topic ? (
+          <>
+            It was sent to <b>{topic}</b>, and waits there for the group {group} to take it. It is completed when the handler
+            is done with it, and comes back to the inbox if it is given up again.
+          </>
+        ) : (
+          <>
+            It is {job.state.replace("_", " ")} now. What is below is what is known of it so far; it goes on being updated.
+          </>
+        )}{" "}
+        <a href={href(["jobs", job.id])}>Open the job</a>
+      </span>
+    </div>
   );
 }
 

@@ -9,6 +9,7 @@ import { Badge, Button, Empty, failed, format, Loaded, nowAt, Pager, Skeleton, T
 import { useKeys } from "../frame/keys";
 import { remove, retry } from "./bulk";
 import { type Filters, filtersInWords, isFiltering, letterSearch } from "./filters";
+import { messageOf, placeOf } from "./message";
 import { causeOf, several } from "./words";
 
 const LIMIT = 50;
@@ -98,7 +99,7 @@ export function Letters(props: {
                 {
                   title: "Task",
                   cell: (letter) => (
-                    <span class="tag letter-name" title={letter.task}>
+                    <span class="tag letter-name" title={titleOf(letter)}>
                       {letter.task}
                     </span>
                   ),
@@ -161,6 +162,12 @@ export function Letters(props: {
       }
     </Loaded>
   );
+}
+
+/** The task's name, or the stream's and which message it is. */
+function titleOf(letter: JobSummary): string {
+  const message = messageOf(letter);
+  return message ? `${letter.task}: ${placeOf(message)} of group ${message.group}` : letter.task;
 }
 
 function Tenant({ of }: { readonly of: string }) {

@@ -27,7 +27,7 @@ const FAILURES: Readonly<Record<string, string>> = {
   network: "The other side could not be reached: replay when it is back.",
   system: "An error of the machine, or one that nobody recognised: read the traceback, fix the cause, then replay.",
   permanent: "A bug, or a final no from the other side: fix it, then replay.",
-  validation: "Something in the data is wrong: edit the arguments, or fix the code that judges them, then replay.",
+  validation: "Something in the data is wrong: edit it, or fix the code that judges it, then replay.",
   authentication: "Credentials or permissions were refused: fix these, then replay.",
   structural: "What came back has another shape than the code expects: deploy code that knows it, then replay.",
 };

@@ -22,7 +22,14 @@ export interface ChartProps {
   readonly isTime?: boolean;
   /** Bars on top of each other instead of lines. */
   readonly isStacked?: boolean;
+  /** The scale of time is at least so many seconds long, and ends with the newest value. */
+  readonly shortest_s?: number;
   readonly height?: number;
+}
+
+/** "12:05", and with seconds where the steps are shorter than a minute. */
+function timeOf(at: number, step_s: number): string {
+  return clockTime(at).slice(0, step_s < 60 ? 8 : 5);
 }
 
 function colorOf(probe: HTMLElement, name: string): string {
@@ -31,6 +38,9 @@ function colorOf(probe: HTMLElement, name: string): string {
   probe.style.color = "";
   return color;
 }
+
+/** How far the scale goes where all values are 0. */
+const NOTHING = 10;
 
 type Data = [number[], ...(number | null)[][]];
 
@@ -45,6 +55,14 @@ function lonely(plot: uPlot, at: number): number[] {
   const values = plot.data[at] ?? [];
   const isGap = (i: number) => values[i] === null || values[i] === undefined;
   return Array.from(values, (_, i) => i).filter((i) => !isGap(i) && isGap(i - 1) && isGap(i + 1));
+}
+
+/** From the first time to the last, or for so long: uPlot itself would make a day of a single value. */
+function spanOf(shortest_s: number): uPlot.Range.Function {
+  return (self) => {
+    const last = self.data[0].at(-1) ?? 0;
+    return [Math.min(self.data[0][0] ?? 0, last - shortest_s), last];
+  };
 }
 
 function optionsOf(
@@ -67,7 +85,10 @@ function optionsOf(
     legend: { show: false },
     padding: [8, 18, 0, 0],
     cursor: { y: false, drag: { x: false, y: false }, points: { show: !props.isStacked } },
-    scales: { y: { range: (_, __, most) => [0, Math.max(most, 1e-9) * 1.08] } },
+    scales: {
+      ...(props.shortest_s ? { x: { range: spanOf(props.shortest_s) } } : {}),
+      y: { range: (_, __, most) => [0, (most > 0 ? most : NOTHING) * 1.08] },
+    },
     axes: [
       {
         ...axis,
@@ -75,7 +96,7 @@ function optionsOf(
         size: 28,
         gap: 9,
         grid: { show: false },
-        values: (_, ats) => ats.map((at) => clockTime(at).slice(0, 5)),
+        values: (_, ats, __, ___, step_s) => ats.map((at) => timeOf(at, step_s)),
       },
       {
         ...axis,
@@ -153,7 +174,7 @@ export function Chart(props: ChartProps) {
             </span>
           );
         })}
-        <span class="muted num">{time === undefined ? "" : clockTime(time).slice(0, 5)}</span>
+        <span class="muted num">{time === undefined ? "" : timeOf(time, props.shortest_s === undefined ? 60 : 0)}</span>
       </figcaption>
       <div ref={box} class="chart-box" role="img" aria-label={summary(props)} style={{ minHeight: `${props.height ?? 180}px` }} />
     </figure>

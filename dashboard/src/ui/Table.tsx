@@ -29,6 +29,8 @@ export interface TableProps<T> {
   readonly hrefOf?: (row: T) => string;
   readonly selected?: ReadonlySet<string>;
   readonly onSelect?: (keys: ReadonlySet<string>) => void;
+  /** Leaves j and k to a page that has several tables. */
+  readonly isKeyless?: boolean;
   /** Keys that do something with the row the cursor is on. */
   readonly rowKeys?: readonly { readonly keys: string; readonly does: string; readonly run: (row: T) => void }[];
 }
@@ -58,7 +60,7 @@ export function Table<T>(props: TableProps<T>) {
   useEffect(() => {
     if (at >= 0) body.current?.rows[at]?.scrollIntoView({ block: "nearest" });
   }, [cursor]);
-  useKeys([
+  const bindings = [
     { keys: "j", does: "next row", run: () => move(at + 1) },
     { keys: "k", does: "previous row", run: () => move(at < 0 ? 0 : at - 1) },
     ...(hrefOf
@@ -92,7 +94,8 @@ export function Table<T>(props: TableProps<T>) {
         if (row !== undefined) run(row);
       },
     })),
-  ]);
+  ];
+  useKeys(props.isKeyless ? [] : bindings);
 
   const areAll = selected !== undefined && keys.length > 0 && keys.every((key) => selected.has(key));
   return (

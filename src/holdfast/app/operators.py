@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from msgspec import Struct
 
 from holdfast.app.job import Job
+from holdfast.app.messages import check_arguments, refuse_jobs, replay_dlq, to_original_topic
 from holdfast.errors import ConfigError, HoldfastError, NotFound
 from holdfast.ports import Changed, Exchange, Operation, Page, Query, Value, ValueChange
 from holdfast.runtime.export import Imported, export_letters, import_letters
@@ -22,7 +23,8 @@ from holdfast.runtime.schedules import Schedules, ScheduleStatus
 from holdfast.runtime.shared.by_hand import BreakerView, breaker_views, disable, force_open, pause, reset, resume
 from holdfast.runtime.shared.guards import is_paused
 from holdfast.runtime.shared.names import QUEUE, breaker_gate, queue_gate
-from holdfast.types import BreakerMode, Change, Group, JobRecord, JobState
+from holdfast.runtime.streams.dlq_replay import TopicReplay
+from holdfast.types import BreakerMode, Change, FailureType, Group, JobRecord, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,17 +80,36 @@ class DeadLetterDesk(_Desk):
         """The same for async code."""
         return await self._inbox.get(id)
 
-    def retry(self, id: str, payload: Mapping[str, Any] | None = None) -> Changed:  # noqa: A002
-        """Back to the queue with new attempts; with `payload`, other arguments (the original ones are kept)."""
-        return self._app.bridge.run(self.aretry(id, payload))
+    def retry(
+        self,
+        id: str,  # noqa: A002
+        payload: Mapping[str, Any] | None = None,
+        *,
+        to_topic: bool = False,
+    ) -> Changed:
+        """Back to the queue with new attempts; with `payload`, other arguments (the original ones are kept).
 
-    async def aretry(self, id: str, payload: Mapping[str, Any] | None = None) -> Changed:  # noqa: A002
+        to_topic: a message goes to its original topic, where every group sees it, and not to its own group alone.
+        """
+        return self._app.bridge.run(self.aretry(id, payload, to_topic=to_topic))
+
+    async def aretry(
+        self,
+        id: str,  # noqa: A002
+        payload: Mapping[str, Any] | None = None,
+        *,
+        to_topic: bool = False,
+    ) -> Changed:
         """The same for async code."""
-        if payload is not None:
-            letter = await self._inbox.get(id)
-            if (task := self._app.tasks.get(letter.task)) is not None:
-                task.spec.arguments.decode(encoded_arguments(payload))
-        return await self._inbox.retry(id, payload)
+        if payload is None and not to_topic:
+            return await self._inbox.retry(id)
+        letter = await self._inbox.get(id)
+        data = letter.payload if payload is None else encoded_arguments(payload)
+        check_arguments(self._app, letter, data)
+        if to_topic:
+            data = to_original_topic(letter, data)
+        (changed,) = await self._app.store.change(Operation(change=Change.REPLAY, ids=(id,), payload=data))
+        return changed
 
     def remove(self, id: str) -> Changed:  # noqa: A002
         """Delete one."""
@@ -129,15 +150,19 @@ class DeadLetterDesk(_Desk):
         canary: int = 0,
         rate: float | str | Rate | None = None,
         dry_run: bool = False,
+        to_topic: bool = False,
         **filters: Unpack[Filters],
     ) -> Replay | Preview:
         """Send a whole group, or whatever the filters say, back to the queue; durable, done by the workers.
 
         edit: a JSON merge patch for the arguments. canary: so many first; the others once these have completed; it
         stops by itself when one of them fails with the cause it had. rate: letters a second, or "100/minute".
-        dry_run: only count, and show a sample.
+        dry_run: only count, and show a sample. to_topic: messages go to their original topic, where every group sees
+        them, and not to their own group alone; ConfigError where a job is among the letters.
         """
-        return self._app.bridge.run(self.areplay(edit=edit, canary=canary, rate=rate, dry_run=dry_run, **filters))
+        return self._app.bridge.run(
+            self.areplay(edit=edit, canary=canary, rate=rate, dry_run=dry_run, to_topic=to_topic, **filters)
+        )
 
     async def areplay(
         self,
@@ -146,10 +171,53 @@ class DeadLetterDesk(_Desk):
         canary: int = 0,
         rate: float | str | Rate | None = None,
         dry_run: bool = False,
+        to_topic: bool = False,
         **filters: Unpack[Filters],
     ) -> Replay | Preview:
         """The same for async code."""
+        if to_topic:
+            await refuse_jobs(self._app, filters)
+            edit = {**(edit or {}), "to": "topic"}
         return await self._inbox.replay(edit=edit, canary=canary, rate=rate, dry_run=dry_run, **filters)
+
+    def replay_topic(
+        self,
+        topic: str,
+        *,
+        failure_type: FailureType | str | None = None,
+        limit: int | None = None,
+        rate: float | str | Rate | None = None,
+        to_topic: bool = False,
+        dry_run: bool = False,
+    ) -> TopicReplay:
+        """Replay the letters of a DLQ topic that were not replayed yet; those that the inbox has go from there.
+
+        topic: such as "orders.dlq", of any stream of the app; or the name of a stream, for its group's letters alone.
+        failure_type: only those. limit: at most so many [all]. rate: letters a second, or "100/minute" [as fast as it
+        goes]. to_topic: to the original topic, where every group sees them. dry_run: only count. It is done here, and
+        not by the workers: when it is stopped, the next one goes on with the rest.
+        """
+        return self._app.bridge.run(
+            self.areplay_topic(
+                topic, failure_type=failure_type, limit=limit, rate=rate, to_topic=to_topic, dry_run=dry_run
+            )
+        )
+
+    async def areplay_topic(
+        self,
+        topic: str,
+        *,
+        failure_type: FailureType | str | None = None,
+        limit: int | None = None,
+        rate: float | str | Rate | None = None,
+        to_topic: bool = False,
+        dry_run: bool = False,
+    ) -> TopicReplay:
+        """The same for async code."""
+        kind = (await self._inbox.query(failure_type=failure_type)).failure_type
+        return await replay_dlq(
+            self._app, topic, failure_type=kind, limit=limit, rate=rate, to_topic=to_topic, dry_run=dry_run
+        )
 
     def replays(self) -> Sequence[Replay]:
         """Every replay, newest first."""
@@ -309,7 +377,7 @@ class BreakerDesk(_Desk):
         """The same for async code."""
         values, now = await self._values()
         by_key = {view.key: view for view in breaker_views(values.values(), now)}
-        for spec in self._app.specs.values():
+        for spec in (*self._app.specs.values(), *(one.task for one in self._app.stream_specs.values())):
             if spec.breaker is not None and spec.breaker not in by_key:
                 by_key[spec.breaker] = _unused(spec.breaker)
         return [by_key[key] for key in sorted(by_key)]

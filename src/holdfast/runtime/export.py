@@ -18,6 +18,7 @@ from msgspec.structs import asdict, replace
 
 from holdfast.errors import ConfigError
 from holdfast.ports import Query, Store
+from holdfast.runtime.streams.origins import origin_fields
 from holdfast.types import JobRecord, JobState, NewJob
 
 FORMAT: Final = 1
@@ -62,6 +63,7 @@ def export_lines(records: Iterable[JobRecord]) -> Iterator[str]:
         fields: dict[str, Any] = {"holdfast": FORMAT} | asdict(record)
         for name in ("payload", "original_payload", "result"):
             fields[name] = _as_json(fields[name])
+        fields["origin"] = origin_fields(record)
         yield msgspec.json.encode(fields).decode()
 
 

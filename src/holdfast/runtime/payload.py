@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -267,9 +266,9 @@ _cached_decoder = functools.lru_cache(maxsize=256)(_result_decoder)
 
 # ---------------------------------------------------------------- edits
 
-# Numbers keep the digits that they were written with.
-_edit_decoder: Final = json.Decoder(float_hook=Decimal)
-_edit_encoder: Final = json.Encoder(decimal_format="number")
+# Numbers stay as they were written: as a Decimal 1.5e1 would become 15, which is no float any more.
+_edit_decoder: Final = json.Decoder(float_hook=lambda text: msgspec.Raw(text.encode()))
+_edit_encoder: Final = json.Encoder()
 
 
 def merged(payload: bytes, patch: bytes, max_bytes: int = MAX_BYTES) -> bytes:

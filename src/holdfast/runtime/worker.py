@@ -755,6 +755,7 @@ class Worker:
 
     async def _pump_until_idle(self, skip: bool) -> None:
         is_last_look = False
+        self.streams.watch(self._wake.set)
         while True:
             await self._maintenance.once()
             if await self._turn():

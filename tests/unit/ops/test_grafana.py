@@ -15,6 +15,7 @@ from holdfast.app import App
 from holdfast.errors import Transient
 from holdfast.ops.api import build_api
 from holdfast.policy.retry import RetryPolicy
+from tests.unit.reported import counted, part, reported, stream_report
 
 DASHBOARD = Path(__file__).parents[3] / "grafana" / "holdfast.json"
 _SELECTOR = re.compile(r"(holdfast_\w+)(?:\{([^}]*)\})?")
@@ -34,7 +35,7 @@ def expressions() -> list[tuple[str, str, str]]:
 
 
 async def samples() -> dict[str, list[dict[str, str]]]:
-    """The labels of every sample by name, after jobs that completed, were healed, failed and wait."""
+    """The labels of every sample by name, after jobs that completed, were healed, failed and wait, and a stream's."""
     app = App("memory://")
     seen: list[int] = []
 
@@ -47,6 +48,8 @@ async def samples() -> dict[str, list[dict[str, str]]]:
     await app.aenqueue_many([mail.bind(n) for n in range(3)])
     await app.arun_until_idle()
     await mail.aenqueue(0)
+    await reported(app, stream_report("bill", part(0, lag=3, in_flight=1, stuck_id="orders/0/1", stuck_s=9.0)))
+    await counted(app, "bill", processed=4, buried=1, retried=2, completed=4)
     found: dict[str, list[dict[str, str]]] = {}
     transport = httpx.ASGITransport(build_api(app), client=("127.0.0.1", 5000))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as scraper:
@@ -90,9 +93,13 @@ async def test_every_metric_of_the_fleet_is_drawn() -> None:
 def test_variables_ask_for_labels_that_are_there() -> None:
     board: dict[str, Any] = json.loads(DASHBOARD.read_text())
     asked = [one["definition"] for one in board["templating"]["list"] if one["type"] == "query"]
-    assert asked == ["label_values(holdfast_jobs, task)", "label_values(holdfast_jobs, queue)"]
+    assert asked == [
+        "label_values(holdfast_jobs, task)",
+        "label_values(holdfast_jobs, queue)",
+        "label_values(holdfast_stream_workers, stream)",
+    ]
     used = set(re.findall(r"\$(\w+)", json.dumps([query for _, query, _ in expressions()])))
-    assert used == {"task", "queue", "__rate_interval"}
+    assert used == {"task", "queue", "stream", "__rate_interval"}
 
 
 @pytest.mark.parametrize("field", ["id", "gridPos"])

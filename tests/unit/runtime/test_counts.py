@@ -15,7 +15,7 @@ MINUTE = 100
 
 def delivery(attempt: int = 1, retries: int = 0, due_at: float = NOW) -> Delivery:
     return Delivery(
-        id="x", task="mail", queue="q", payload=b"{}", token=b"", attempt=attempt, retries=retries, due_at=due_at
+        id="x", task="mail", queue="q", payload=b"{}", token=b"t", attempt=attempt, retries=retries, due_at=due_at
     )
 
 

@@ -653,7 +653,8 @@ def test_a_result_that_is_something_else_is_refused() -> None:
         (b'{"a":[{"b":"c"}]}', b'{"a":[1]}', b'{"a":[1]}'),
         (b'{"e":null}', b'{"a":1}', b'{"e":null,"a":1}'),
         (b"{}", b'{"a":{"bb":{"ccc":null}}}', b'{"a":{"bb":{}}}'),
-        # And digits stay as they are.
+        # And numbers stay as they were written.
+        (b'{"a":1.5e1}', b'{"b":1e-99999999999999999999}', b'{"a":1.5e1,"b":1e-99999999999999999999}'),
         (b'{"a":1.10,"b":123456789012345678901234567890}', b'{"c":0.30}', None),
     ],
 )

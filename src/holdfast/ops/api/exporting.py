@@ -15,11 +15,12 @@ from holdfast.ops.api.searching import every
 from holdfast.ops.redact import redacted_text
 from holdfast.ports import Query, Store
 from holdfast.runtime.export import FORMAT
+from holdfast.runtime.streams.origins import origin_fields
 from holdfast.types import JobRecord, JobState
 
 COLUMNS: Final = (
     "id task queue tenant user project state created_at ended_at attempt replays reason failure_type severity "
-    "error_name message fingerprint first_failed_at last_failed_at arguments"
+    "error_name message fingerprint first_failed_at last_failed_at arguments origin"
 ).split()
 """Of the table."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -59,6 +60,7 @@ def _line(record: JobRecord) -> dict[str, Any]:
         fields[name] = shown.value
         left_out += [f"/{name}{pointer}" for pointer in shown.pointers]
     fields["redacted"] = left_out
+    fields["origin"] = origin_fields(record)
     for name in ("reason", "message", "user", "project"):
         fields[name] = redacted_text(fields[name])
     if record.idempotency_key is not None:
@@ -73,6 +75,7 @@ def _line(record: JobRecord) -> dict[str, Any]:
 def _cells(record: JobRecord) -> list[str]:
     fields = asdict(record) | {
         "arguments": msgspec.json.encode(hidden(record.payload).value).decode(),
+        "origin": msgspec.json.encode(origin_fields(record)).decode(),
         **{name: redacted_text(getattr(record, name)) for name in ("reason", "message", "user", "project")},
     }
     return [_cell(fields[name]) for name in COLUMNS]

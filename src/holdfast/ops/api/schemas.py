@@ -249,6 +249,10 @@ class RetryRequest(Asked):
         examples=[{"order_id": 42, "cents": 1999}],
         description="Replaces all arguments; those that still read [redacted] keep their stored value.",
     )
+    to_topic: bool = Field(
+        default=False,
+        description="Of a message: to its original topic, where every group sees it, and not to its own group alone.",
+    )
 
 
 class ValidateRequest(Asked):

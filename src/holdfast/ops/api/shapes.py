@@ -17,7 +17,7 @@ from holdfast.runtime.replay import Replay
 from holdfast.runtime.schedules import ScheduleStatus
 from holdfast.runtime.shared.by_hand import BreakerView
 from holdfast.runtime.spec import TaskSpec
-from holdfast.runtime.streams.origins import message_origin
+from holdfast.runtime.streams.origins import origin_fields
 from holdfast.runtime.streams.views import StreamView
 from holdfast.types import Attempt, Group, JobRecord
 
@@ -63,16 +63,11 @@ def _summary(record: JobRecord) -> dict[str, Any]:
 
 def origin_of(record: JobRecord) -> schemas.JobOrigin | schemas.MessageOrigin:
     """Whether it is a job or a message, and which."""
-    origin = message_origin(record)
-    if origin is None:
-        return schemas.JobOrigin.model_construct(kind="job")
-    return schemas.MessageOrigin.model_construct(
-        kind="message",
-        group=origin.group,
-        topic=origin.topic,
-        partition=origin.partition,
-        offset=str(origin.offset),
-    )
+    fields = origin_fields(record)
+    kind: type[schemas.JobOrigin | schemas.MessageOrigin] = schemas.JobOrigin
+    if fields["kind"] == "message":
+        kind = schemas.MessageOrigin
+    return kind.model_construct(**fields)
 
 
 def job_of(

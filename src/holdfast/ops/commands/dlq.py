@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from holdfast.app import App
-from holdfast.ops.commands import carry, replay
+from holdfast.ops.commands import carry, replay, topics
 from holdfast.ops.commands.filters import count_of, letter_filters, resolved
 from holdfast.ops.commands.jobs import tell_changes
 from holdfast.ops.commands.lazy import Failed, Unusable
@@ -158,9 +158,16 @@ def show_letter(app: App, id: str, as_json: bool) -> None:  # noqa: A002
     metavar="JSON",
     help="Other arguments, all of them, as a JSON object. The original ones are kept.",
 )
+@topics.to_topic_option
 @on_store
-def retry_letters(app: App, id: Sequence[str], payload: dict[str, Any] | None, as_json: bool) -> None:  # noqa: A002
-    """Send dead letters back to the queue, with new attempts.
+def retry_letters(
+    app: App,
+    id: Sequence[str],  # noqa: A002
+    payload: dict[str, Any] | None,
+    to_topic: bool,
+    as_json: bool,
+) -> None:
+    """Send dead letters back to the queue, with new attempts; a message goes to its own group's retry topic.
 
     \b
     Example:
@@ -172,7 +179,9 @@ def retry_letters(app: App, id: Sequence[str], payload: dict[str, Any] | None, a
     ids = [full_id(app, one, is_dead=True) for one in id]
     if payload is not None:
         replay.refuse_unfit(app, app.dead_letters.get(ids[0]), msgspec.json.encode(payload))
-    changes = [app.dead_letters.retry(one, payload) for one in ids]
+    if to_topic:
+        topics.refuse_jobs([app.dead_letters.get(one) for one in ids])
+    changes = [app.dead_letters.retry(one, payload, to_topic=to_topic) for one in ids]
     tell_changes(changes, "queued again", "only dead letters can be", as_json)
 
 

@@ -15,6 +15,7 @@ from holdfast.ops.commands.tables import Cell, Column
 from holdfast.ops.redact import shown, without_secrets
 from holdfast.ops.text import ago, block, instant, length, plain, short
 from holdfast.ports import Exchange
+from holdfast.runtime.streams.origins import message_origin, origin_fields
 from holdfast.types import Attempt, JobRecord, JobState
 
 _NO_VALUES = 2**62  # newer than every version
@@ -32,6 +33,7 @@ def as_fields(record: JobRecord, *, has_attempts: bool = False) -> dict[str, Any
     fields = asdict(record)
     for name in ("payload", "original_payload", "result"):
         fields[name] = shown(fields[name])
+    fields["origin"] = origin_fields(record)
     fields["attempts"] = [asdict(one) | {"duration_s": one.duration_s} for one in record.attempts]
     if not has_attempts:
         del fields["attempts"]
@@ -84,6 +86,9 @@ def _facts(record: JobRecord, now: float) -> Iterator[tuple[str, str]]:
     is_over = record.state.is_terminal
     yield "state", record.state.value + (f": {record.reason}" if record.reason else "")
     yield "queue", record.queue + (f", priority {record.priority}" if record.priority else "")
+    if (origin := message_origin(record)) is not None:
+        yield "message", f"{origin.topic}, partition {origin.partition}, offset {origin.offset}"
+        yield "consumer", f"group {origin.group}"
     yield "tenant", record.tenant
     yield "user", record.user
     yield "project", record.project

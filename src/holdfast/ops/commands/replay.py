@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from holdfast.app import App
+from holdfast.app.messages import check_arguments
 from holdfast.errors import Invalid
 from holdfast.ops.commands.filters import count_of, letter_filters, resolved
 from holdfast.ops.commands.lazy import FAILED, Failed, Unusable
@@ -17,6 +18,7 @@ from holdfast.ops.commands.reading import object_of, only_one
 from holdfast.ops.commands.record import as_fields, print_record, store_now
 from holdfast.ops.commands.tables import Column
 from holdfast.ops.commands.target import on_store
+from holdfast.ops.commands.topics import rate_of, refuse_beside_topic, replay_topic, to_topic_option
 from holdfast.ops.text import ago, many, short
 from holdfast.runtime.inbox import Filters
 from holdfast.runtime.replay import Replay, ReplayState
@@ -38,6 +40,14 @@ _COLUMNS: Final = (
 
 @click.command("replay")
 @letter_filters
+@click.option(
+    "--topic",
+    default="",
+    metavar="NAME",
+    help="Out of a DLQ topic of the app's streams, such as orders.dlq, or of the stream of this name; needs --app.",
+)
+@click.option("--limit", type=click.IntRange(min=1), help="With --topic: at most so many. [all]")
+@to_topic_option
 @click.option("--all", "is_all", is_flag=True, help="Every dead letter; needed where no filter is given.")
 @click.option("--canary", type=click.IntRange(min=0), default=0, help="So many first; the others once these completed.")
 @click.option("--rate", help="At most so many: 100/minute, 5/second, or a number a second. [as fast as it goes]")
@@ -53,6 +63,9 @@ _COLUMNS: Final = (
 def start(
     app: App,
     filters: dict[str, Any],
+    topic: str,
+    limit: int | None,
+    to_topic: bool,
     is_all: bool,
     canary: int,
     rate: str | None,
@@ -67,11 +80,24 @@ def start(
     itself when a canary fails with the cause it had, or is given up for another. `dlq replays`, `pause`, `resume` and
     `stop` look after it.
 
+    With --topic it replays what is in a DLQ topic and was not replayed yet, by this command itself: from the inbox
+    what that has, and all else out of the topic. Run again, it goes on with the rest. --type, --limit, --rate,
+    --to-topic and --dry-run go with it.
+
     \b
     Example:
       holdfast dlq replay --group 1:6f02 --canary 5 --rate 100/minute --wait
       holdfast dlq replay --task shop.charge --edit '{"cents": 5}' --dry-run
+      holdfast dlq replay --topic orders.dlq --app shop:app
     """  # noqa: D301 - click wants the backspace itself
+    if topic:
+        foreign = {**filters, "all": is_all, "canary": canary, "edit": edit is not None, "wait": is_waiting}
+        refuse_beside_topic(foreign)
+        kind = filters.get("failure_type")
+        replay_topic(app, topic, kind, limit, rate_of(rate), to_topic=to_topic, dry_run=dry_run, as_json=as_json)
+        return
+    if limit is not None:
+        raise Unusable("--limit goes with --topic; of the inbox --canary sends so many first")
     if not filters and not is_all:
         raise Unusable("which dead letters? Give --group or another filter, or --all")
     which = resolved(app, filters)
@@ -79,7 +105,9 @@ def start(
         raise Failed("no dead letters match")
     if edit is not None:
         _refuse_unfit_edit(app, edit, which)
-    found = app.dead_letters.replay(edit=edit, canary=canary, rate=_rate(rate), dry_run=dry_run, **which)
+    found = app.dead_letters.replay(
+        edit=edit, canary=canary, rate=rate_of(rate), dry_run=dry_run, to_topic=to_topic, **which
+    )
     if isinstance(found, Preview):
         _tell_preview(app, found, as_json)
         return
@@ -167,12 +195,9 @@ def stop(app: App, id: str, as_json: bool) -> None:  # noqa: A002
 
 
 def refuse_unfit(app: App, letter: JobRecord, payload: bytes) -> None:
-    """Where the app is known, arguments that its task cannot take are refused here and not by a worker."""
-    task = app.tasks.get(letter.task)
-    if task is None:
-        return
+    """Arguments that the task or the stream cannot take are refused here, where it is known, and not by a worker."""
     try:
-        task.spec.arguments.decode(payload)
+        check_arguments(app, letter, payload)
     except Invalid as error:
         raise Unusable(f"dead letter {letter.id}: {error}") from error
 
@@ -269,12 +294,3 @@ def _fields(replay: Replay) -> dict[str, Any]:
     return {name: getattr(replay, name) for name in names} | {
         "filters": {name: value for name, value in filters.items() if value not in (None, "")}
     }
-
-
-def _rate(text: str | None) -> float | str | None:
-    if text is None:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Concatenate, Final, ParamSpec
@@ -124,12 +124,21 @@ def on_any_store(fn: Callable[Concatenate[App, P], None]) -> Callable[..., None]
     return _with_store(fn, may_create=True)
 
 
+def on_app(fn: Callable[Concatenate[App, P], None]) -> Callable[..., None]:
+    """The same for a command that needs the app and not its store, which is neither looked for nor made."""
+    return _with_app(fn, lambda app, _: closing(app))
+
+
 def _with_store(fn: Callable[..., None], *, may_create: bool) -> Callable[..., None]:
+    return _with_app(fn, lambda app, help_: opened(app, may_create=may_create, help_=help_))
+
+
+def _with_app(fn: Callable[..., None], use: Callable[[App, str], AbstractContextManager[App]]) -> Callable[..., None]:
     @functools.wraps(fn)
     def command(*args: Any, url: str | None, target: str | None, as_json: bool, **rest: Any) -> None:
         given = _of_group()
         url, target = url or given.get("url"), target or given.get("target")
-        with opened(find_app(url, target), may_create=may_create, help_=help_for(url, target)) as app:
+        with use(find_app(url, target), help_for(url, target)) as app:
             fn(app, *args, as_json=as_json or bool(given.get("as_json")), **rest)
 
     return store_options(command)

@@ -26,9 +26,9 @@ SourceOf = Callable[[StreamSpec], Awaitable[Source]]
 def carrier_of(spec: StreamSpec, source_of: SourceOf, clock: Clock) -> TaskSpec:
     """The task by whose name the stream's letters are in the store."""
 
-    async def carry(letter: Letter, letter_id: str) -> Snooze | None:
+    async def carry(letter: Letter, letter_id: str, attempt: int) -> Snooze | None:
         source = await source_of(spec)
-        message = carried(letter, letter_id)
+        message = carried(letter, letter_id, attempt=attempt)
         mark = marker(dlq_topic(letter.message.topic), letter_id, at=clock.now(), key=letter.message.key)
         await source.send([message])
         await source.send([mark])
@@ -51,7 +51,7 @@ class _Letters:
     """From a job to the letter that it is."""
 
     def of(self, delivery: Delivery) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return (read_letter(delivery.payload), delivery.id), {}
+        return (read_letter(delivery.payload), delivery.id, delivery.attempt), {}
 
 
 def letter_arguments() -> Arguments:
@@ -63,8 +63,9 @@ def letter_arguments() -> Arguments:
         key: Any = None,
         headers: Any = None,
         timestamp: float = 0.0,
-        exact: dict[str, Any] | None = None,
         to: Literal["retry", "topic"] = "retry",
+        is_gone: bool = False,
+        exact_secret: str | None = None,
     ) -> None:
         """Nothing is called with it."""
 

@@ -1,13 +1,14 @@
 """Replays of a DLQ topic: the letters in it that were not replayed yet go back, by way of the inbox where it has them.
 
-A topic is a log: a letter that was replayed is still there, with a marker behind it. So the topic is read once, to learn
-which letters have none; of each no more is remembered than where it is. Those that the inbox holds as dead letters are
-replayed from there, and whoever carries them writes the marker. Only where the inbox has no record of a letter any more
-is it sent from here, and marked after that: killed between the two, it goes again with the next replay.
+A topic is a log: a letter that was replayed is still there, with a marker behind it. So the topic is read once, to
+learn which letters have none; of each no more is remembered than where it is. Those that the inbox holds as dead
+letters are replayed from there, and whoever carries them writes the marker. Only where the inbox has no record of a
+letter any more is it sent from here, and marked after that: killed between the two, it goes again with the next replay.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from typing import Final
 
@@ -25,6 +26,7 @@ BATCH: Final = 100
 """Letters that go at once, and may go twice when the process dies."""
 _NO_VALUES: Final = 2**62  # newer than every version
 _GONE: Final = "MessageGone"
+_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class TopicReplay(Struct, frozen=True, kw_only=True):
@@ -32,7 +34,7 @@ class TopicReplay(Struct, frozen=True, kw_only=True):
 
     topic: str
     found: int = 0
-    """Letters that were not replayed yet, of those that were asked for."""
+    """Letters that have no marker yet, of the failure type that was asked for."""
     queued: int = 0
     """Of these, replayed from the inbox: workers carry them."""
     sent: int = 0
@@ -81,16 +83,22 @@ async def replay_topic(source: Source, store: Store, clock: Clock, wanted: Wante
     done = TopicReplay(topic=wanted.topic, found=len(spots), foreign=foreign)
     pace = _Pace(clock, wanted.rate)
     replay_id = new_id()
-    ids, missing = list(spots), []
+    ids = list(spots)
+    missing: list[str] = []
     for start in range(0, len(ids), pace.batch):
         batch = ids[start : start + pace.batch]
         dead, gone = await _sorted_out(store, batch)
+        done = replace(done, passed=done.passed + len(batch) - len(dead) - len(gone))
+        if wanted.limit is not None:
+            dead = dead[: wanted.limit - done.queued - len(missing)]
+            gone = gone[: wanted.limit - done.queued - len(missing) - len(dead)]
         missing += gone
         queued = len(dead) if dry_run else await _queue(store, dead, wanted.to, replay_id)
-        passed = len(batch) - len(gone) - queued
-        done = replace(done, queued=done.queued + queued, passed=done.passed + passed)
+        done = replace(done, queued=done.queued + queued, passed=done.passed + len(dead) - queued)
         if queued and not dry_run:
             await pace.wait(queued)
+        if wanted.limit is not None and done.queued + len(missing) >= wanted.limit:
+            break
     if dry_run:
         return replace(done, sent=len(missing))
     places = {(spots[one].partition, spots[one].offset) for one in missing}
@@ -99,7 +107,7 @@ async def replay_topic(source: Source, store: Store, clock: Clock, wanted: Wante
 
 
 async def _unreplayed(source: Source, wanted: Wanted) -> tuple[dict[str, _Spot], int]:
-    """The letters of these groups whose latest record has no marker, in the topic's order; and how many are not ours."""
+    """The letters of these groups whose latest record has no marker, and how many records are not ours."""
     spots: dict[str, _Spot] = {}
     marks: dict[str, _Mark] = {}
     others: set[str] = set()
@@ -112,7 +120,7 @@ async def _unreplayed(source: Source, wanted: Wanted) -> tuple[dict[str, _Spot],
                     marks[mark.letter] = _Mark(message.partition, message.offset, mark.at)
                 continue
             entry = from_dlq(message)
-            if entry is None or entry.group not in wanted.groups:
+            if entry is None or not _is_ours(entry, wanted):
                 foreign += 1
                 continue
             spot = spots.get(entry.letter)
@@ -125,8 +133,13 @@ async def _unreplayed(source: Source, wanted: Wanted) -> tuple[dict[str, _Spot],
         for letter, spot in spots.items()
         if letter not in others and not _is_replayed(spot, marks.get(letter))
     }
-    first = list(left)[: wanted.limit]
-    return {letter: left[letter] for letter in first}, foreign
+    return left, foreign
+
+
+def _is_ours(entry: DlqEntry, wanted: Wanted) -> bool:
+    """Whoever may write to a topic could have written it: nothing is sent to another place on its word."""
+    is_id = _ID.fullmatch(entry.letter) is not None
+    return is_id and entry.group in wanted.groups and entry.message.topic == wanted.like
 
 
 def _is_replayed(spot: _Spot, mark: _Mark | None) -> bool:
@@ -161,9 +174,7 @@ async def _queue(store: Store, ids: Sequence[str], to: To, replay_id: str) -> in
     return sum(one.is_done for one in changed)
 
 
-async def _send(
-    source: Source, store: Store, wanted: Wanted, places: Collection[tuple[int, int]], pace: _Pace
-) -> int:
+async def _send(source: Source, store: Store, wanted: Wanted, places: Collection[tuple[int, int]], pace: _Pace) -> int:
     """Read the topic again, and send the records of these places from here."""
     if not places:
         return 0
@@ -193,13 +204,11 @@ async def _batches(
         yield batch
 
 
-def _entries(
-    messages: Iterable[Message], places: Collection[tuple[int, int]]
-) -> Iterable[tuple[Message, DlqEntry]]:
+def _entries(messages: Iterable[Message], places: Collection[tuple[int, int]]) -> Iterable[tuple[Message, DlqEntry]]:
     for message in messages:
-        if (message.partition, message.offset) in places and (entry := from_dlq(message)) is not None:
-            if entry.error_type.rpartition(".")[2] != _GONE:  # of such a message only its place was ever known
-                yield message, entry
+        entry = from_dlq(message) if (message.partition, message.offset) in places else None
+        if entry is not None and entry.error_type.rpartition(".")[2] != _GONE:  # of that one nothing was ever known
+            yield message, entry
 
 
 def _carried(entry: DlqEntry, to: To) -> Outgoing:

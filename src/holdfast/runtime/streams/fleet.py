@@ -65,6 +65,11 @@ class WorkerStreams:
             pump.runner.tracer = tracer
             pump.start()
 
+    def watch(self, on_rest: Callable[[], None]) -> None:
+        """Tell somebody whenever one of them has nothing under way."""
+        for pump in self.pumps:
+            pump.on_rest = on_rest
+
     def set_now(self, now: float) -> None:
         """The store's clock, just now."""
         for pump in self.pumps:

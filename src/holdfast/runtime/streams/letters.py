@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from decimal import Decimal
 from hashlib import sha256
 from typing import Any, Final, Literal
 
@@ -61,13 +60,12 @@ def letter_id(group: str, message: Message) -> str:
 
 # ---------------------------------------------------------------- there
 
-# Numbers keep the digits that they were written with, as they do in edits of a payload.
-_exact_decode: Final = msgspec.json.Decoder(float_hook=Decimal).decode
-_encode: Final = msgspec.json.Encoder(decimal_format="number").encode
+# Numbers stay as they were written, as they do in edits of a payload.
+_exact_decode: Final = msgspec.json.Decoder(float_hook=lambda text: Raw(text.encode())).decode
+_encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 _sorted_encode: Final = msgspec.json.Encoder(order="sorted").encode
 
-_UNREADABLE: Final = (*UNSTORABLE, ArithmeticError)  # the latter for numbers that no Decimal can hold
 _SPACE: Final = b" \t\r\n"
 _JSON_STARTS: Final = tuple(b"%c" % one for one in b"{[-0123456789tf")  # a text and a null mean something else here
 _BASE64: Final = "base64"
@@ -124,7 +122,7 @@ def payload_of(message: Message, group: str) -> bytes:
     if message.is_gone:
         shown["is_gone"] = True
     if message.value is not None and (as_json := _as_json(message.value)) is not None:
-        exact = {} if as_json == message.value else {_EXACT: b64encode(message.value).decode()}
+        exact = {} if _encode(_decode(as_json)) == message.value else {_EXACT: b64encode(message.value).decode()}
         payload = _encode({**shown, "value": Raw(as_json), **exact})
         if len(payload) <= MAX_BYTES:
             return payload
@@ -138,9 +136,8 @@ def _as_json(value: bytes) -> bytes | None:
     try:
         found = _exact_decode(value)
         data = _encode(found)
-        refuse_lies([found], data)
-        _decode(data)  # for everybody else a number may be too large
-    except _UNREADABLE:
+        refuse_lies([_decode(data)], data)  # everybody else reads a number as a float, and it may be too large for one
+    except UNSTORABLE:
         return None
     return None if _is_base64(found) else data
 
@@ -202,7 +199,7 @@ def read_letter(payload: bytes) -> Letter:
             found.timestamp,
             is_gone=found.is_gone and value is None,
         )
-    except _UNREADABLE as error:
+    except UNSTORABLE as error:
         raise Invalid(f"the letter cannot be read: {why(error)}") from error
     return Letter(message, origin.group, found.to)
 

@@ -196,12 +196,14 @@ class Entries:
 class Range:
     """A batch under way: one stretch of a partition, with what has come of it so far."""
 
-    __slots__ = ("left", "letters", "sends", "waiting", "whole")
+    __slots__ = ("kept", "left", "letters", "sends", "waiting", "whole")
 
     def __init__(self, whole: MessageDelivery) -> None:
         self.whole = whole
         self.left = len(whole.offsets)
         """Messages of it that are not settled."""
+        self.kept = self.left
+        """Messages of it that are in flight: with a transaction all of them, until it is committed."""
         self.waiting: deque[MessageDelivery] = deque()
         """Parts of it that run after the one that is under way."""
         self.sends: list[Outgoing] = []

@@ -120,8 +120,8 @@ def offset_text(offset: int) -> str:
 
 def offset_of(text: str) -> int:
     """The offset that `offset_text` wrote; ValueError for any other text."""
-    is_offset = _OFFSET.fullmatch(text) is not None
-    offset = 0 if not is_offset else entry_offset(text) if "-" in text else int(text)
-    if not is_offset or offset_text(offset) != text:
-        raise ValueError(f"{text[:60]!r} is no offset")
-    return offset
+    if _OFFSET.fullmatch(text):
+        offset = entry_offset(text) if "-" in text else int(text)
+        if offset_text(offset) == text:
+            return offset
+    raise ValueError(f"{text[:60]!r} is no offset")

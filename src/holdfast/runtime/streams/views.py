@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.ports import PartitionReport, Stats, StreamReport
-from holdfast.runtime.streams.passage import offset_text
+from holdfast.runtime.streams.texts import offset_text
 from holdfast.runtime.streams.spec import StreamSpec
 from holdfast.types import JobState
 

@@ -79,8 +79,6 @@ def check_no_ends(jobs: Sequence[NewJob]) -> None:
 def add_ended_jobs(jobs: Sequence[NewJob], lanes: Mapping[LaneKey, int], setting: Setting) -> Steps:
     """Add those that are new, and end those that come with their end and have not ended, inside of a transaction."""
     answers = yield from add_jobs_with_keys(jobs, lanes, setting)
-    if any(answer.is_conflict for answer in answers):
-        return answers
     ids = [job.id for job, answer in zip(jobs, answers, strict=True) if job.end is not None and answer.id == job.id]
     found = yield _PEOPLE["look"], {"ids": texts(ids)}
     rows = {row.id: row for row in (_Row(plain(id), *rest) for id, *rest in found)}  # noqa: A001

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from holdfast.errors import SourceAway, SourceError
-from holdfast.ports import Progress
+from holdfast.ports import Clock, Progress
 from holdfast.streams.kafka import marks
-from holdfast.streams.kafka.faults import fault
+from holdfast.streams.kafka.faults import GROUP_MOVED, fault, kafka_error
 from holdfast.types import Place
+
+_AGAIN_S: Final = 0.1
 
 Done = Callable[[SourceError | None], None]
 """Told once how a commit ended; None is well."""
@@ -28,51 +30,65 @@ def offsets_of(progress: Mapping[Place, Progress]) -> dict[Place, TopicPartition
 class Commits:
     """All of it is called on the consumer's thread."""
 
-    def __init__(self, consumer: Consumer, location: str) -> None:
+    def __init__(self, consumer: Consumer, location: str, clock: Clock) -> None:
         self._consumer = consumer
         self._what = f"{location}: cannot commit"
+        self._clock = clock
         self._sent: dict[Place, TopicPartition] = {}
         self._sent_for: list[Done] = []
         self._next: dict[Place, TopicPartition] = {}
         self._next_for: list[Done] = []
+        self._next_at = 0.0
         self._unheard = 0
         """Answers that nobody waits for any more."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an answer is awaited, which only a poll brings."""
-        return bool(self._sent_for)
+        """Whether an answer is awaited, which only a poll brings, or a commit is to be sent again."""
+        return bool(self._sent_for or self._next_for)
 
     def add(self, offsets: Mapping[Place, TopicPartition], done: Done) -> None:
         """Commit these, now or with the next ones."""
         self._next.update(offsets)
         self._next_for.append(done)
-        if not self._sent_for:
-            self._send()
+        self.send()
+
+    def send(self) -> None:
+        """What has gathered, unless something is on its way, or the group is to settle first."""
+        if not self._next_for or self._sent_for or self._clock.monotonic() < self._next_at:
+            return
+        self._sent, self._next = self._next, {}
+        self._sent_for, self._next_for = self._next_for, []
+        if not self._sent:
+            self._end(None)
+            return
+        try:
+            self._consumer.commit(offsets=list(self._sent.values()), asynchronous=True)
+        except KafkaException as error:
+            self._end(error)
 
     def answered(self, error: KafkaError | None, partitions: Iterable[Any]) -> None:
         """The broker has answered; what has gathered meanwhile is sent."""
         if self._unheard:
             self._unheard -= 1
             return
-        done, self._sent_for, self._sent = self._sent_for, [], {}
-        self._tell(done, error or _first_error(partitions))
-        if self._next_for:
-            self._send()
+        self._end(error or _first_error(partitions))
+        self.send()
 
     def now(self, offsets: Mapping[Place, TopicPartition]) -> SourceError | None:
         """Commit these, with all that waits, and block until the broker has answered: while no poll can bring it."""
         self._unheard += bool(self._sent_for)
-        todo = self._sent | self._next | dict(offsets)
-        done = self._sent_for + self._next_for
-        self._sent, self._sent_for, self._next, self._next_for = {}, [], {}, []
+        self._sent = self._sent | self._next | dict(offsets)
+        self._sent_for += self._next_for
+        self._next, self._next_for = {}, []
         error: KafkaError | KafkaException | None = None
-        if todo:
+        if self._sent:
             try:
-                error = _first_error(self._consumer.commit(offsets=list(todo.values()), asynchronous=False))
+                error = _first_error(self._consumer.commit(offsets=list(self._sent.values()), asynchronous=False))
             except KafkaException as caught:
                 error = caught
-        return self._tell(done, error)
+        self._end(error)
+        return None if error is None else fault(self._what, error)
 
     def drop(self, places: Collection[Place]) -> None:
         """These are not ours any more: nothing of them is sent that was not sent yet."""
@@ -85,24 +101,18 @@ class Commits:
             done(SourceAway(f"{self._what}: it was closed before the broker had answered"))
         self._sent_for, self._next_for = [], []
 
-    def _send(self) -> None:
-        self._sent, self._next = self._next, {}
-        self._sent_for, self._next_for = self._next_for, []
-        if self._sent:
-            try:
-                self._consumer.commit(offsets=list(self._sent.values()), asynchronous=True)
-            except KafkaException as error:
-                done, self._sent_for = self._sent_for, []
-                self._tell(done, error)
-        else:
-            done, self._sent_for = self._sent_for, []
-            self._tell(done, None)
-
-    def _tell(self, all_done: Iterable[Done], error: KafkaError | KafkaException | None) -> SourceError | None:
+    def _end(self, error: KafkaError | KafkaException | None) -> None:
+        sent, done = self._sent, self._sent_for
+        self._sent, self._sent_for = {}, []
+        if error is not None and kafka_error(error).code() in GROUP_MOVED:
+            # What is still ours is sent again when the group has settled; what is not is dropped until then.
+            self._next = sent | self._next
+            self._next_for = done + self._next_for
+            self._next_at = self._clock.monotonic() + _AGAIN_S
+            return
         said = None if error is None else fault(self._what, error)
-        for done in all_done:
-            done(said)
-        return said
+        for one in done:
+            one(said)
 
 
 def _first_error(partitions: Iterable[Any] | None) -> KafkaError | None:

@@ -26,9 +26,7 @@ class Point(NamedTuple):
     """How many offsets after the committed one are gone from the log."""
 
 
-def starting_points(
-    consumer: Consumer, places: Mapping[Place, int | None], start: Start, group: str
-) -> list[Point]:
+def starting_points(consumer: Consumer, places: Mapping[Place, int | None], start: Start, group: str) -> list[Point]:
     """Where to read each of these from: from the offset given, else from the committed one, else by `start`.
 
     KafkaException while the broker cannot say, as with a transaction that is still open.
@@ -36,8 +34,7 @@ def starting_points(
     asked = sorted(place for place, position in places.items() if position is None)
     known = [TopicPartition(*place, position) for place, position in places.items() if position is not None]
     known += consumer.committed([TopicPartition(*place) for place in asked], _WITHIN_S) if asked else []
-    lows = _ends(consumer, places, OFFSET_BEGINNING)
-    highs = _ends(consumer, places, OFFSET_END)
+    lows, highs = ends(consumer, places)
     points = []
     for partition in known:
         if partition.error is not None:
@@ -47,7 +44,12 @@ def starting_points(
     return points
 
 
-def _ends(consumer: Consumer, places: Collection[Place], which: int) -> dict[Place, int]:
+def ends(consumer: Consumer, places: Collection[Place]) -> tuple[dict[Place, int], dict[Place, int]]:
+    """The first offset that is in each log, and the one that its next message will have."""
+    return _offsets(consumer, places, OFFSET_BEGINNING), _offsets(consumer, places, OFFSET_END)
+
+
+def _offsets(consumer: Consumer, places: Collection[Place], which: int) -> dict[Place, int]:
     found = consumer.offsets_for_times([TopicPartition(*place, which) for place in places], _WITHIN_S)
     for partition in found:
         if partition.error is not None:

@@ -123,6 +123,17 @@ class KnownEndSuite:
         advance(2 * HOUR_S)
         assert await claim(store) == []
 
+    @pytest.mark.parametrize("state", OPEN)
+    async def test_a_letter_is_counted_when_it_is_replayed_whatever_it_was_before(
+        self, store: Store, state: JobState
+    ) -> None:
+        job_id = await job_in(store, state)
+        await store.enqueue([with_end(job_id)])
+        await change(store, Change.REPLAY, job_id)
+        assert [(one.state, one.n) for one in (await store.stats()).tallies] == [(JobState.QUEUED, 1)]
+        assert await claimed_ids(store, worker="w9") == [job_id]
+        assert [(one.state, one.n) for one in (await store.stats()).tallies] == [(JobState.RUNNING, 1)]
+
     async def test_a_letter_that_was_replayed_ends_again(self, store: Store) -> None:
         job = ended(Change.BURY, tried(1))
         await store.enqueue([job])

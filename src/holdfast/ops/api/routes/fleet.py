@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Path
 
+from holdfast.app import App
+from holdfast.app.messages import decode_arguments
 from holdfast.app.task import checked_name
 from holdfast.errors import Invalid, NotFound, UnknownTask
 from holdfast.ops.api import schemas
@@ -14,6 +17,7 @@ from holdfast.ops.api.openapi import changes, looks
 from holdfast.ops.api.shapes import breaker_of, schedule_of, task_of, worker_of
 from holdfast.ops.redact import redacted_text
 from holdfast.runtime.inbox import encoded_arguments
+from holdfast.runtime.spec import TaskSpec
 
 router = APIRouter(tags=["fleet"])
 
@@ -31,12 +35,11 @@ async def list_tasks(asker: Viewer) -> schemas.TaskList:
 
 @router.post("/tasks/{name:path}/validate", responses=changes(404))
 async def validate_arguments(asker: Viewer, name: Name, asked: schemas.ValidateRequest) -> schemas.ValidateAnswer:
-    """Whether these arguments fit the task's types; nothing is stored."""
-    spec = asker.app.specs.get(name)
-    if spec is None:
+    """Whether these arguments fit the task's types, or are a letter of the stream's; nothing is stored."""
+    if name not in asker.app.specs and name not in asker.app.stream_specs:
         raise UnknownTask(f"no task is named {name!r} here")
     try:
-        spec.arguments.decode(encoded_arguments(asked.arguments))
+        decode_arguments(asker.app, name, encoded_arguments(asked.arguments))
     except Invalid as error:
         problem = schemas.FieldProblem(where="arguments", message=redacted_text(str(error)))
         return schemas.ValidateAnswer(is_valid=False, errors=[problem])
@@ -52,7 +55,13 @@ async def list_breakers(asker: FleetViewer) -> schemas.BreakerList:
 async def breakers_of(asker: Asker) -> schemas.BreakerList:
     """Every breaker, by key."""
     views = await asker.app.breakers.alist()
-    return schemas.BreakerList.model_construct(items=[breaker_of(view, asker.app.specs) for view in views])
+    specs = guarded_specs(asker.app)
+    return schemas.BreakerList.model_construct(items=[breaker_of(view, specs) for view in views])
+
+
+def guarded_specs(app: App) -> Mapping[str, TaskSpec]:
+    """Everything that a breaker may guard, by name: tasks, and the handlers of streams."""
+    return app.specs | {name: stream.task for name, stream in app.stream_specs.items()}
 
 
 @router.post("/breakers/{key:path}/reset", responses=changes(404))
@@ -86,7 +95,7 @@ async def found_breaker(asker: Asker, key: str) -> schemas.BreakerAnswer:
     """The breaker with this key; NotFound where neither the app nor the store has one."""
     for view in await asker.app.breakers.alist():
         if view.key == key:
-            return breaker_of(view, asker.app.specs)
+            return breaker_of(view, guarded_specs(asker.app))
     raise NotFound(f"no breaker has the key {key!r}")
 
 

@@ -106,11 +106,17 @@ async def retry_letter(
     id: LetterId,  # noqa: A002
     asked: schemas.RetryRequest | None = None,
 ) -> schemas.ChangedAnswer:
-    """Send it back to the queue with new attempts; with other arguments, the original ones are kept beside them."""
+    """Send it back to the queue with new attempts; with other arguments, the original ones are kept beside them.
+
+    A message goes to its own group's retry topic; with `to_topic` to its original topic, and 422 where it is a job.
+    """
     record = await asker.record(id)
     arguments = None if asked is None else asked.arguments
     edited = None if arguments is None else unhidden(arguments, record.payload)
-    changed = await asker.app.dead_letters.aretry(id, edited)
+    to_topic = asked is not None and asked.to_topic
+    if to_topic and record.state is not JobState.DEAD_LETTER:
+        raise ProblemError(409, f"job {id} is {record.state.value}, and no dead letter")
+    changed = await asker.app.dead_letters.aretry(id, edited, to_topic=to_topic)
     if changed.state is None:
         raise NotFound(f"there is no dead letter {id!r}")
     await asker.audit("letter.retry" if edited is None else "letter.edit", id, "done" if changed.is_done else "refused")

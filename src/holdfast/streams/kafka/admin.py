@@ -1,0 +1,159 @@
+"""What is asked of the brokers beside reading and writing: topics, their ends, and how far a group is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # public, unlisted
+
+from holdfast.errors import SourceError
+from holdfast.ports import Lag
+from holdfast.streams.kafka.faults import FORBIDDEN, MISSING, fault, kafka_error, words
+from holdfast.streams.kafka.settings import KafkaSettings, Start
+from holdfast.types import Place
+
+R = TypeVar("R")
+
+_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+WITHIN_S: Final = 10.0
+"""How long an answer may take."""
+
+
+class Admin:
+    """Made with its first use, and used from one event loop."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._location = repr(settings)
+        self._made: AdminClient | None = None
+        self._last_words = ""
+
+    async def partitions(self, topics: Collection[str], within_s: float = WITHIN_S) -> dict[str, int]:
+        """How many partitions each of these has; those that do not exist are left out, and not made."""
+        if not topics:
+            return {}
+        asked = self._client.describe_topics(TopicCollection(sorted(topics)), request_timeout=within_s)
+        found: dict[str, int] = {}
+        for topic, answer in asked.items():
+            try:
+                found[topic] = len((await _awaited(answer)).partitions)
+            except KafkaException as error:
+                if kafka_error(error).code() not in MISSING:
+                    raise self._fault(f"cannot look for topic {topic}", error) from error
+        return found
+
+    async def create(self, topics: Collection[str], partitions: int) -> None:
+        """Make these topics, with the broker's own settings for all else; one that is there by now is fine."""
+        new = [NewTopic(topic, num_partitions=partitions) for topic in sorted(topics)]
+        asked = self._client.create_topics(new, request_timeout=WITHIN_S, operation_timeout=WITHIN_S)
+        for topic, answer in asked.items():
+            try:
+                await _awaited(answer)
+            except KafkaException as error:
+                code = kafka_error(error).code()
+                if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                    continue
+                if code in FORBIDDEN:
+                    all_of_them = ", ".join(sorted(topics))
+                    todo = f"create {all_of_them}, with {partitions} partitions each, or let this user do so"
+                    raise SourceError(f"{self._location}: may not create topics: {words(error)}; {todo}") from error
+                raise self._fault(f"cannot create topic {topic}", error) from error
+
+    async def lags(self, group: str, topics: Sequence[str], start: Start) -> list[Lag]:
+        """How far the group is behind in each partition of these, whoever is in it."""
+        counts = await self.partitions(topics)
+        places = [(topic, number) for topic in topics if topic in counts for number in range(counts[topic])]
+        if not places:
+            return []
+        # Asked side by side.
+        latest = self._ends(places, _LATEST)
+        earliest = self._ends(places, _EARLIEST)
+        offsets = self._offsets(group, places)
+        ends = {place: await self._end(answer) for place, answer in latest.items()}
+        begins = {place: await self._end(answer) for place, answer in earliest.items()}
+        committed = await self._committed(group, offsets)
+        lags = []
+        for place in places:
+            position, begin, end = committed.get(place), begins[place], ends[place]
+            seen = max(position, begin) if position is not None else begin if start == "earliest" else end
+            lag = max(end - seen, 0)
+            lags.append(Lag(topic=place[0], partition=place[1], lag=lag, position=position, end=end))
+        return lags
+
+    async def committed(self, group: str, places: Collection[Place]) -> dict[Place, int]:
+        """The positions of a group, where it has any; waits for transactions that are about to end."""
+        return await self._committed(group, self._offsets(group, places, require_stable=True))
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._made = None
+
+    # ---------------------------------------------------------------- single questions
+
+    @property
+    def _client(self) -> AdminClient:
+        if self._made is None:
+            try:
+                self._made = AdminClient(self._settings.client(error_cb=self._note))
+            except (KafkaException, TypeError, ValueError) as error:
+                raise self._settings.refusal(error) from None
+        self._made.poll(0)  # what it has to say would gather otherwise
+        return self._made
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._last_words = words(error)
+
+    def _ends(self, places: Collection[Place], which: OffsetSpec) -> dict[Place, Future[Any]]:
+        level = IsolationLevel.READ_UNCOMMITTED if self._settings.reads_uncommitted else IsolationLevel.READ_COMMITTED
+        asked = {TopicPartition(*place): which for place in places}
+        answers = self._client.list_offsets(asked, isolation_level=level, request_timeout=WITHIN_S)
+        return {(found.topic, found.partition): answer for found, answer in answers.items()}
+
+    async def _end(self, answer: Future[Any]) -> int:
+        try:
+            return int((await _awaited(answer)).offset)
+        except KafkaException as error:
+            raise self._fault("cannot ask for the ends of the topics", error) from error
+
+    def _offsets(self, group: str, places: Collection[Place], *, require_stable: bool = False) -> Mapping[str, Any]:
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(*place) for place in places])
+        return self._client.list_consumer_group_offsets(
+            [asked], require_stable=require_stable, request_timeout=WITHIN_S
+        )
+
+    async def _committed(self, group: str, answers: Mapping[str, Any]) -> dict[Place, int]:
+        try:
+            found = await _awaited(answers[group])
+        except KafkaException as error:
+            if kafka_error(error).code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return {}
+            raise self._fault(f"cannot ask how far group {group} is", error) from error
+        for partition in found.topic_partitions:
+            if partition.error is not None:
+                raise self._fault(f"cannot ask how far group {group} is", partition.error)
+        return {(part.topic, part.partition): part.offset for part in found.topic_partitions if part.offset >= 0}
+
+    def _fault(self, what: str, error: KafkaException | KafkaError) -> SourceError:
+        """With the reason: by itself a client says of everything that it had no answer in time."""
+        if self._made is not None:
+            self._made.poll(0)
+        code = kafka_error(error).code()
+        why = self._last_words if code in {KafkaError._TIMED_OUT, KafkaError._TRANSPORT} else ""
+        return fault(f"{self._location}: {what}", error, why)
+
+
+async def _awaited(answer: Future[R]) -> R:
+    return await asyncio.shield(asyncio.wrap_future(answer))  # the client would stumble over one that was cancelled

@@ -1,0 +1,228 @@
+"""One connection to a server, which sends commands together: once again when an answer is lost, and never more often."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import hiredis
+from redis import ConnectionPool, RedisError
+from redis.backoff import NoBackoff
+from redis.exceptions import MovedError, NoScriptError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.retry import Retry
+
+from holdfast.streams.redis_streams.address import Address
+from holdfast.streams.redis_streams.faults import LOST, is_for_another, translated
+from holdfast.streams.redis_streams.scripts import TEXTS, Word
+
+Words = tuple[Word, ...]
+_CONNECT_WITHIN_S: Final = 3.0
+_READ_SIZE: Final = 1 << 18
+_CLIENT_NAME: Final = "holdfast"
+_TURNS: Final = 2
+"""So often a command may be sent elsewhere: to the node that has our keys, and to it again with the scripts."""
+_AGAIN_S: Final = 0.005
+"""How long after a vain try to end a wait comes the next: the wait was just about to begin, or to end."""
+_KEEPALIVE: Final = {
+    getattr(socket, name): value
+    for name, value in {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}.items()
+    if hasattr(socket, name)
+}
+_pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
+
+
+def _pool(url: str, answer_within_s: float) -> ConnectionPool:
+    """Only makes connections. Its own retries are off: by default redis-py sends a write up to ten times more."""
+    keepalive = {} if url.startswith("unix:") else {"socket_keepalive": True, "socket_keepalive_options": _KEEPALIVE}
+    return ConnectionPool.from_url(
+        url,
+        protocol=2,
+        decode_responses=False,
+        socket_timeout=answer_within_s,
+        socket_connect_timeout=min(_CONNECT_WITHIN_S, answer_within_s),
+        socket_read_size=_READ_SIZE,
+        health_check_interval=0,  # a lost connection is noticed when it is used, and the command sent on a new one
+        retry=Retry(NoBackoff(), 0),
+        retry_on_error=[],
+        redis_connect_func=_introduce,
+        max_connections=2**31 - 1,  # it counts those that were made and are long closed; 100 by default
+        **keepalive,
+    )
+
+
+def _introduce(wire: Any) -> None:
+    """Log in as redis-py does, and give the connection a name for people, unless the URL has given it one."""
+    wire.on_connect()
+    if not wire.client_name:
+        wire.send_command("CLIENT", "SETNAME", _CLIENT_NAME, check_health=False)
+        with suppress(ResponseError):  # a user that may not have one goes without
+            wire.read_response()
+
+
+class Connection:
+    """A connection, opened when it is needed and anew after an error. It is used by one thread at a time."""
+
+    def __init__(self, address: Address, answer_within_s: float) -> None:
+        self._location = address.location
+        self._answer_within_s = answer_within_s
+        self._pool = _pool(address.url, answer_within_s)
+        self._wire: Any = None
+        self._node: tuple[str, int] | None = None
+        """Of a cluster: the node that has our keys, which may be another than that of the URL."""
+        self._is_hung_up = False
+        self.can_wake = True
+        """Whether the server has told this connection's id, without which a wait cannot be ended."""
+        self.losses = 0
+        """How often an answer was lost: what the server has done then is not known."""
+
+    def ask(self, *commands: Words) -> list[Any]:
+        """Send commands in one go, and answer; the first error is raised."""
+        replies = self.try_all(*commands)
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                raise translated(reply, self._location) from reply
+        return replies
+
+    def try_all(self, *commands: Words) -> list[Any]:
+        """Send commands in one go. Each has its reply, or the server's error, in the same place."""
+        try:
+            try:
+                replies = self._send(commands)
+            except LOST:
+                self.losses += 1
+                if self._is_hung_up:
+                    raise
+                self._node = None  # another node may have our keys by now: the one that we know best is asked
+                replies = self._send(commands)  # every command is safe to send twice: once more, on a new connection
+            for _ in range(_TURNS):
+                again = [place for place, reply in enumerate(replies) if _is_undone(reply)]
+                if not again:
+                    break
+                self._turn_to(replies[again[0]])
+                for place, reply in zip(again, self._send_undone([commands[place] for place in again]), strict=True):
+                    replies[place] = reply
+        except (RedisError, OSError) as error:
+            self.losses += isinstance(error, LOST)
+            raise translated(error, self._location) from error
+        return replies
+
+    def wait(self, command: Words, wait_s: float, bell: socket.socket, wake: Callable[[int], None]) -> Any:
+        """The reply to a command that may wait in the server for so long.
+
+        While there is something to read from `bell`, `wake` is called with the id of this connection's client, to end
+        the wait.
+        """
+        try:
+            try:
+                reply = self._wait(command, wait_s, bell, wake)
+            except LOST:
+                self.losses += 1
+                if self._is_hung_up:
+                    raise
+                reply = self._wait(command, wait_s, bell, wake)  # once more, on a new connection
+        except (RedisError, OSError) as error:
+            self.losses += 1
+            raise translated(error, self._location) from error
+        if isinstance(reply, ResponseError):
+            if is_for_another(reply):
+                self._turn_to(reply)
+            raise translated(reply, self._location) from reply
+        return reply
+
+    def hang_up(self) -> None:
+        """From another thread: end whatever this connection is waiting for, with an error, and wait no more."""
+        self._is_hung_up = True
+        wire = self._wire
+        found = getattr(wire, "_sock", None)
+        if found is not None:
+            with suppress(OSError):
+                found.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Give the connection back; the next command opens another."""
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            with suppress(RedisError, OSError):
+                wire.disconnect()
+
+    # ---------------------------------------------------------------- inside
+
+    def _connected(self) -> Any:
+        if self._wire is None:
+            wire: Any = self._pool.make_connection()
+            if self._node is not None:
+                wire.host, wire.port = self._node
+            self._wire = wire
+            wire.connect()
+        return self._wire
+
+    def _send(self, commands: Sequence[Words]) -> list[Any]:
+        try:
+            wire = self._connected()
+            wire.send_packed_command([_pack(command) for command in commands], check_health=False)
+            return [_read(wire) for _ in commands]
+        except BaseException:  # what is still to come on this connection is nobody's answer
+            self.close()
+            raise
+
+    def _wait(self, command: Words, wait_s: float, bell: socket.socket, wake: Callable[[int], None]) -> Any:
+        try:
+            wire = self._connected()
+            if not hasattr(wire, "holdfast_id"):
+                wire.send_command("CLIENT", "ID", check_health=False)
+                wire.holdfast_id = _read(wire)
+                self.can_wake = isinstance(wire.holdfast_id, int)
+            wire.send_packed_command([_pack(command)], check_health=False)
+            self._await_reply(wire, wait_s, bell, wake)
+            return _read(wire)
+        except BaseException:  # what is still to come on this connection is nobody's answer
+            self.close()
+            raise
+
+    def _await_reply(self, wire: Any, wait_s: float, bell: socket.socket, wake: Callable[[int], None]) -> None:
+        """Return when there is something to read."""
+        sock = wire._sock
+        is_rung = False
+        for_s = wait_s + self._answer_within_s
+        while True:
+            ready, _, _ = select.select([sock] if is_rung else [sock, bell], [], [], _AGAIN_S if is_rung else for_s)
+            if sock in ready:
+                return
+            if not ready and not is_rung:
+                raise RedisTimeoutError("no answer in time")
+            is_rung = True
+            for_s -= _AGAIN_S
+            if for_s < 0:
+                raise RedisTimeoutError("no answer in time")
+            if self.can_wake:
+                wake(wire.holdfast_id)
+
+    def _turn_to(self, reply: ResponseError) -> None:
+        """Nothing was done: next is the node that has our keys, or whom the address leads to by now."""
+        if not isinstance(reply, NoScriptError):
+            self.close()
+        if isinstance(reply, MovedError):
+            self._node = (reply.host or self._pool.connection_kwargs["host"], reply.port)
+
+    def _send_undone(self, commands: Sequence[Words]) -> list[Any]:
+        """The server did not know the scripts, or is another one: load them, and send once more."""
+        texts = {words[1]: TEXTS[words[1]] for words in commands if words[0] == b"EVALSHA" and words[1] in TEXTS}
+        if texts:
+            self._send([(b"SCRIPT", b"LOAD", text) for text in texts.values()])
+        return self._send(commands)
+
+
+def _read(wire: Any) -> Any:
+    """The next reply; the error that the server answered with is one too."""
+    try:
+        return wire.read_response()
+    except ResponseError as error:
+        return error
+
+
+def _is_undone(reply: Any) -> bool:
+    return isinstance(reply, NoScriptError) or (isinstance(reply, ResponseError) and is_for_another(reply))

@@ -1,0 +1,25 @@
+-- Write numbered messages, and none whose number was written before: a call whose answer was lost is safe to send again.
+-- KEYS: the producer's last number, streams. ARGV: the first number, for how long the last one is remembered, in
+-- milliseconds, then for each message the number of its stream, how many words follow, and those of XADD.
+-- Answers how many were new.
+local last = tonumber(redis.call('GET', KEYS[1]) or 0)
+local number, at, new = tonumber(ARGV[1]), 3, 0
+
+local function remember()
+  redis.call('SET', KEYS[1], string.format('%.0f', last), 'PX', ARGV[2])
+end
+
+while at <= #ARGV do
+  local words = tonumber(ARGV[at + 1])
+  if number > last then
+    local done = redis.pcall('XADD', KEYS[1 + tonumber(ARGV[at])], unpack(ARGV, at + 2, at + 1 + words))
+    if done.err then -- those before are written
+      remember()
+      return done
+    end
+    last, new = number, new + 1
+  end
+  number, at = number + 1, at + 2 + words
+end
+remember()
+return new

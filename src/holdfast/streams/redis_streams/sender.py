@@ -1,0 +1,61 @@
+"""Writes messages: numbered, so that none is written twice when an answer is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from holdfast.streams.redis_streams.connection import Connection, Words
+from holdfast.streams.redis_streams.entries import words_of
+from holdfast.streams.redis_streams.layout import Layout
+from holdfast.streams.redis_streams.scripts import SEND, Word
+from holdfast.types import Outgoing
+
+_MOST: Final = 500
+"""Messages of one script: the server does nothing else meanwhile."""
+_MOST_BYTES: Final = 1 << 20
+
+
+class Sender:
+    """Makes the commands that write, and sends them. It is used by one thread at a time."""
+
+    def __init__(
+        self, connection: Connection, layout: Layout, stream: str, field: bytes, max_entries: int | None
+    ) -> None:
+        self._connection = connection
+        self._layout = layout
+        self._prefix = f"{stream}.producer.".encode()
+        self._field = field
+        self._max_entries = max_entries
+
+    def send(self, producer: str, first: int, messages: Sequence[Outgoing], remember_s: float) -> None:
+        """Write messages in order, the first with this number; those whose number was written before are skipped."""
+        commands: list[Words] = []
+        start = 0
+        while start < len(messages):
+            n, command = self._command(producer, first + start, messages, start, remember_s)
+            commands.append(command)
+            start += n
+        for command in commands:  # one after the other: when one fails, nothing that comes after it is written
+            self._connection.ask(command)
+
+    def _command(
+        self, producer: str, number: int, messages: Sequence[Outgoing], start: int, remember_s: float
+    ) -> tuple[int, Words]:
+        keys = [self._prefix + producer.encode()]
+        places: dict[bytes, int] = {}
+        words: list[Word] = [number, max(1, int(remember_s * 1000))]
+        n = size = 0
+        trims = () if self._max_entries is None else (b"MAXLEN", b"~", b"%d" % self._max_entries)
+        for message in messages[start : start + _MOST]:
+            key = self._layout.key_of(message.topic, message.key, message.partition, number + n)
+            if key not in places:
+                places[key] = len(keys)
+                keys.append(key)
+            fields = words_of(message, self._field)
+            words += (places[key], len(trims) + 1 + len(fields), *trims, b"*", *fields)
+            n += 1
+            size += sum(map(len, fields))
+            if size >= _MOST_BYTES:
+                break
+        return n, SEND.call(keys, *words)

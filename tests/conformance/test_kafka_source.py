@@ -1,0 +1,67 @@
+"""The Kafka source against a real broker, held to what every source promises."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.clock import SystemClock
+from holdfast.ports import Source
+from holdfast.streams.kafka import KafkaSource
+from holdfast.testing.source_suite import SourceSuite
+from holdfast.testing.source_suite.steps import Start
+from tests.kafka_broker import KafkaBroker
+from tests.kafka_server import KafkaTopic
+
+_QUICK = "heartbeat.interval.ms=50&fetch.wait.max.ms=20&topic.metadata.refresh.fast.interval.ms=20&retry.backoff.ms=20"
+
+
+class KafkaLab:
+    patience_s = 15.0
+    quiet_s = 0.15
+
+    def __init__(self, broker: KafkaBroker, prefix: str) -> None:
+        self._broker = broker
+        self._prefix = prefix
+        self._numbers = itertools.count(1)
+        self.sources: list[KafkaSource] = []
+
+    async def topic(self, partitions: int = 1) -> str:
+        name = f"{self._prefix}-{next(self._numbers)}"
+        await asyncio.to_thread(self._broker.create_topic, name, partitions)
+        return name
+
+    def source(self, topic: str, group: str, *, start: Start = "earliest") -> KafkaSource:
+        url = f"{self._broker.url(topic)}?{_QUICK}"
+        source = KafkaSource(url, f"{self._prefix}.{group}", SystemClock(), start=start, session_timeout_s=1.0)
+        self.sources.append(source)
+        return source
+
+    async def kill(self, source: Source) -> None:
+        assert isinstance(source, KafkaSource)
+        await kill(source)
+
+
+async def kill(source: KafkaSource) -> None:
+    """End its thread without a word to the group, and let go of the client, so that its heartbeats end, too."""
+    thread = source._joined._thread
+    stub = type("Gone", (), {"close": lambda _: None})()
+    thread._do(lambda: setattr(thread, "_consumer", stub))
+    thread.stop()
+    await asyncio.to_thread(thread._thread.join)
+    thread._assignment._consumer = thread._commits._consumer = stub
+
+
+@pytest.fixture
+async def lab(kafka: KafkaBroker, kafka_topic: KafkaTopic) -> AsyncIterator[KafkaLab]:
+    lab = KafkaLab(kafka, kafka_topic.name)
+    yield lab
+    for source in lab.sources:
+        await source.close()
+
+
+class TestKafkaSource(SourceSuite):
+    pass

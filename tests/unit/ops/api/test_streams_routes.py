@@ -1,0 +1,127 @@
+"""Streams over HTTP: as their workers reported them last, without secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from holdfast.ops.api.live import LOOK_S
+from holdfast.testing import ManualClock
+from tests.unit.ops.api.shopfront import Shopfront, listening, new_app, two_tenants
+from tests.unit.reported import counted, part, reported, stream_report, stream_spec
+
+REDIS_ENTRY = (1_700_000_000_000 << 64) + 3
+
+
+async def test_a_stream_is_shown_with_its_partitions(front: Shopfront) -> None:
+    front.app.stream_specs["bill"] = stream_spec()
+    await counted(front.app, "bill", minutes_ago=1, processed=90)
+    worker = await reported(
+        front.app,
+        stream_report(
+            "bill",
+            part(1, position=REDIS_ENTRY, lag=7, paused="in_flight"),
+            part(0, position=12, lag=5, in_flight=2, buffered=3, stuck_id="orders/0/12", stuck_key="A", stuck_s=4.5),
+            in_flight=2,
+            last_error="ValueError: no",
+            last_error_at=12.5,
+        ),
+    )
+    (found,) = (await front.get("/streams"))["items"]
+    first, second = found.pop("partitions")
+    assert found == {
+        "name": "bill",
+        "group": "billing",
+        "topic": "orders",
+        "location": "kafka://127.0.0.1:1/orders",
+        "workers": 1,
+        "lag": 12,
+        "in_flight": 2,
+        "rate_per_s": 1.5,
+        "dead_letters": 0,
+        "last_error": "ValueError: no",
+        "last_error_at": 12.5,
+        "away": "",
+    }
+    assert first == {
+        "topic": "orders",
+        "partition": 0,
+        "worker": worker.id,
+        "position": "12",
+        "lag": 5,
+        "in_flight": 2,
+        "buffered": 3,
+        "paused": "",
+        "stuck_id": "orders/0/12",
+        "stuck_key": "A",
+        "stuck_s": 4.5,
+    }
+    assert (second["position"], second["paused"]) == ("1700000000000-3", "in_flight")
+
+
+async def test_a_registered_stream_without_a_worker_is_there(front: Shopfront) -> None:
+    front.app.stream_specs["bill"] = stream_spec()
+    (found,) = (await front.get("/streams"))["items"]
+    assert (found["workers"], found["lag"], found["partitions"], found["last_error_at"]) == (0, None, [], None)
+
+
+async def test_one_stream_is_found_by_its_name(front: Shopfront) -> None:
+    front.app.stream_specs["a/b"] = stream_spec("a/b")
+    assert (await front.get("/streams/a%2Fb"))["name"] == "a/b"
+    refused = await front.get("/streams/none", status=404)
+    assert refused["detail"] == "no stream is named 'none'"
+
+
+async def test_keys_errors_and_addresses_are_shown_without_secrets(front: Shopfront) -> None:
+    secret = "postgres://shop:canary-53@db/shop"
+    await reported(
+        front.app,
+        stream_report(
+            "bill",
+            part(0, stuck_key=secret, paused=f"waits for {secret}"),
+            last_error=f"OSError: {secret}",
+            away=f"cannot reach {secret}",
+            location=secret,
+        ),
+    )
+    answer = await front.client.get("/streams")
+    assert "canary-53" not in answer.text
+    assert answer.text.count("[redacted]") == 5
+
+
+async def test_streams_are_the_whole_fleets(front: Shopfront) -> None:
+    app = new_app()
+    app.stream_specs["bill"] = stream_spec()
+    _, clients = two_tenants(app)
+    for path in ("/streams", "/streams/bill"):
+        assert (await clients["a"].get(path)).status_code == 403
+        assert (await clients["viewer"].get(path)).status_code == 200
+    await app.aclose()
+
+
+async def test_a_change_is_told_to_whoever_listens() -> None:
+    still = ManualClock(auto=False)
+    app = new_app(clock=still)
+    front = Shopfront(app)
+    async with listening(front) as stream, asyncio.timeout(5):
+        told = b""
+        while b"event: streams" not in told:
+            told += await anext(stream)
+        await reported(app, stream_report("bill", part(0, lag=41)))
+        still.advance(LOOK_S)
+        told = b""
+        while b"event: streams" not in told:
+            told += await anext(stream)
+    line = told.decode().partition("event: streams\ndata: ")[2].partition("\n")[0]
+    assert json.loads(line)["items"][0]["lag"] == 41
+    await app.aclose()
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/dead-letters"])
+async def test_a_job_says_that_it_is_one(front: Shopfront, path: str) -> None:
+    await front.letters(500)
+    (found,) = (await front.get(path))["items"]
+    assert found["origin"] == {"kind": "job"}
+    assert (await front.get(f"/dead-letters/{found['id']}"))["origin"] == {"kind": "job"}
