@@ -15,6 +15,7 @@ import httpx
 
 from holdfast.clock import SystemClock
 from tests.browser.shop import SWITCHES
+from tests.servers import free_port
 
 ROOT: Final = Path(__file__).parents[2]
 PATIENCE_S: Final = 60.0
@@ -32,10 +33,13 @@ def until(is_so: Callable[[], bool], what: str) -> None:
 class Program:
     """`python -m …` in the repository, with a folder for its store and its log; ended by its own process id."""
 
-    def __init__(self, folder: Path, words: Sequence[str], url: str, *, is_silent: bool = False) -> None:
+    def __init__(
+        self, folder: Path, words: Sequence[str], url: str, *, is_silent: bool = False, within: Path = ROOT
+    ) -> None:
         self._words = [sys.executable, "-m", *words]
+        self._within = within
         self._log = folder / f"{words[1] if len(words) > 1 else words[0]}.log"
-        self._environment = {**os.environ, "HOLDFAST_URL": url, SWITCHES: str(folder)}
+        self._environment = {**os.environ, "HOLDFAST_URL": url, "PYTHONPATH": str(ROOT), SWITCHES: str(folder)}
         self._is_silent = is_silent
         self._process: subprocess.Popen[str] | None = None
 
@@ -43,7 +47,7 @@ class Program:
         """Start it; the first line that it prints, unless it is one that prints none."""
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
-                self._words, cwd=ROOT, env=self._environment, stdout=subprocess.PIPE, stderr=log, text=True
+                self._words, cwd=self._within, env=self._environment, stdout=subprocess.PIPE, stderr=log, text=True
             )
         if self._is_silent:
             return ""
@@ -85,6 +89,36 @@ class Served(Program):
         line = super().start()
         self.at = str(json.loads(line)["url"]).rstrip("/")
         return line
+
+
+class Mill(Program):
+    """`holdfast dev` of the mill: one process has its topics in memory, and serves the page beside its work.
+
+    It runs in its own folder, since it starts anew whenever a file of its folder changes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.at = f"http://127.0.0.1:{free_port()}"
+        words = ["holdfast", "dev", "tests.browser.mill:app", "--json", "--grace", "0s"]
+        super().__init__(
+            folder, [*words, "--port", self.at.rpartition(":")[2]], f"sqlite:///{folder}/mill.db", within=folder
+        )
+
+    def start(self) -> str:
+        """Start it, and wait for its page."""
+        line = super().start()
+        try:
+            until(self._is_there, "the page of the mill is there")
+        except AssertionError:
+            self.stop()
+            raise
+        return line
+
+    def _is_there(self) -> bool:
+        try:
+            return httpx.get(f"{self.at}/session", timeout=PATIENCE_S).is_success
+        except httpx.TransportError:
+            return False
 
 
 class Shop:

@@ -47,6 +47,8 @@ def test_every_page_loads_fits_and_can_be_read(shop: Shop, open_tab: OpenTab, th
         page = tab.go(place)
         if name == "overview":
             expect(page.locator(".chart canvas")).to_have_count(3)
+        if name == "no-streams":
+            expect(page.get_by_label("A stream in tasks.py", exact=True)).to_contain_text("@app.stream(")
         wrong += look(page, name)
     assert not wrong, "\n".join(wrong)
 

@@ -15,7 +15,7 @@ from holdfast.clock import SystemClock
 from tests.browser import hostile
 from tests.browser.conftest import OpenTab
 from tests.browser.looks import DESK, PHONE, look
-from tests.browser.programs import Served, Shop
+from tests.browser.programs import Mill, Served, Shop
 from tests.browser.rivers import Rivers, part, stream
 from tests.browser.tabs import confirm
 
@@ -92,24 +92,40 @@ def part_of(page: Page, name: str) -> Locator:
     return page.locator(".payload").get_by_role("textbox", name=re.compile(f"^{name}"))
 
 
-def test_an_app_without_streams_is_told_how_to_write_one_and_a_first_one_shows_by_itself(
-    open_tab: OpenTab, tmp_path: Path
-) -> None:
-    url = f"sqlite:///{tmp_path}/shop.db"
-    with Served(tmp_path, url) as server, Rivers(url) as rivers:
-        tab = open_tab(server.at)
+def test_a_new_stream_shows_by_itself_and_its_numbers_and_lines_follow(river: River, open_tab: OpenTab) -> None:
+    page = open_tab(river.at).go("#/streams")
+    card = card_of(page, "sort")
+    expect(card).to_have_count(0)
+    river.rivers.report(stream("sort", part(0, lag=40), part(1, lag=2), topic="letters", in_flight=3))
+    expect(stat_of(card, "Lag")).to_have_text("42")
+    expect(stat_of(card, "In flight")).to_have_text("3")
+    expect(card.locator("canvas")).to_have_count(2)
+    expect(card.locator("header .badge")).to_have_text("working")
+    river.rivers.report(stream("sort", part(0), part(1), topic="letters"))
+    expect(stat_of(card, "Lag")).to_have_text("0")
+    expect(card.locator("header .badge")).to_have_text("up to date")
+    expect(card.get_by_role("img", name=re.compile("not finished. Latest: lag 0"))).to_be_visible()
+
+
+def test_a_real_stream_buries_a_message_and_a_replay_heals_it(open_tab: OpenTab, tmp_path: Path) -> None:
+    with Mill(tmp_path) as mill:
+        shop = Shop(tmp_path, "", mill.at)
+        tab = open_tab(mill.at)
         page = tab.go("#/streams")
-        expect(page.get_by_label("A stream in tasks.py", exact=True)).to_contain_text("@app.stream(")
-        rivers.report(stream("bill", part(0, lag=40), part(1, lag=2), in_flight=3))
-        card = card_of(page, "bill")
-        expect(stat_of(card, "Lag")).to_have_text("42")
-        expect(stat_of(card, "In flight")).to_have_text("3")
-        expect(card.locator("canvas")).to_have_count(2)
-        expect(card.locator("header .badge")).to_have_text("working")
-        rivers.report(stream("bill", part(0), part(1)))
-        expect(stat_of(card, "Lag")).to_have_text("0")
-        expect(card.locator("header .badge")).to_have_text("up to date")
-        expect(card.get_by_role("img", name=re.compile("not finished. Latest: lag 0"))).to_be_visible()
+        card = card_of(page, "grind")
+        expect(stat_of(card, "Dead letters")).to_have_text("0")
+        shop.enqueue("deliver", {"number": 1})
+        expect(stat_of(card, "Dead letters")).to_have_text("1")
+        expect(card).to_contain_text("sack 1 is stuck in the mill")
+        (letter,) = shop.get("/dead-letters", task="grind")["items"]
+        tab.go(f"#/letter/{letter['id']}")
+        expect(part_of(page, "key")).to_have_value("farm-7")
+        expect(part_of(page, "value")).to_have_value('{\n  "number": 1\n}')
+        shop.mend("mill")
+        page.keyboard.press("r")
+        confirm(page, "Send back")
+        expect(page.get_by_role("status").filter(has_text="No dead letter any more")).to_contain_text("completed")
+        shop.client.close()
         tab.leave()
 
 
@@ -263,7 +279,7 @@ def test_streams_and_messages_fit_and_can_be_read(river: River, open_tab: OpenTa
     letter = river.rivers.bury("bill", {"id": 9, "cents": "a lot"}, key="customer-9")
     tab = open_tab(river.at)
     page = tab.go("#/streams")
-    expect(page.locator(".stream canvas")).to_have_count(8)
+    expect(page.locator(".stream canvas")).to_have_count(2 * page.get_by_role("article").count())
     wrong = looked_at(page, "streams")
     tab.go("#/streams/bill")
     wrong += looked_at(page, "stream")

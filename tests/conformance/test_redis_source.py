@@ -24,7 +24,6 @@ class RedisLab:
         self._numbers = itertools.count(1)
         self._shards: dict[str, int] = {}
         self.sources: list[RedisSource] = []
-        self._offset_s = 0.0
 
     async def topic(self, partitions: int = 1) -> str:
         name = f"topic{next(self._numbers)}"
@@ -35,19 +34,17 @@ class RedisLab:
         url = f"redis://:{self._server.password}@127.0.0.1:{self._server.port}/{topic}"
         shards = self._shards.get(topic, 1)
         source = RedisSource(url, group, SystemClock(), start=start, shards=shards, claim_after_s=0.5)
-        source.clock_offset_s = self._offset_s
         self.sources.append(source)
         return source
 
     async def kill(self, source: Source) -> None:
-        """Its heart stops; for those who live on, a minute has gone by."""
+        """Its heart stops, and the server forgets it as after so much time."""
         assert isinstance(source, RedisSource)
         seat = source._seat
         assert seat is not None
         seat._heart.stop()
-        self._offset_s += 60.0
-        for other in self.sources:
-            other.clock_offset_s = self._offset_s
+        with self._server.client() as client:
+            client.delete(f"{source._address.stream}.{source._group.decode()}.alive.{seat._heart.consumer.decode()}")
 
 
 @pytest.fixture

@@ -40,11 +40,24 @@ from holdfast import (
     errors,
     retry,
 )
-from holdfast.alerts import BreakerOpen, DeadLetterGrowth, DeadLetters, ErrorRate, HealthScore, Lag, Notice, Webhook
+from holdfast.alerts import (
+    BreakerOpen,
+    DeadLetterGrowth,
+    DeadLetters,
+    ErrorRate,
+    HealthScore,
+    Lag,
+    LagGrowth,
+    Notice,
+    StreamLag,
+    StreamStuck,
+    Webhook,
+)
 from holdfast.app import RunResult
 from holdfast.app.alerts import AlertDesk
 from holdfast.app.operators import BreakerDesk, DeadLetterDesk, JobDesk, QueueDesk, QueueView, ScheduleDesk
 from holdfast.app.stats import AppStats
+from holdfast.app.streams import StreamDesk
 from holdfast.clock import SystemClock
 from holdfast.health import CheckResult, Health
 from holdfast.ops.api.settings import ApiSettings
@@ -73,6 +86,8 @@ from holdfast.runtime.replays import Preview
 from holdfast.runtime.runner import Room
 from holdfast.runtime.schedules import ScheduleStatus
 from holdfast.runtime.shared.by_hand import BreakerView
+from holdfast.runtime.streams.dlq_replay import TopicReplay
+from holdfast.runtime.streams.views import PartitionView, StreamView
 from holdfast.runtime.worker import Exit, WorkerSettings
 from holdfast.testing import ManualClock
 from holdfast.types import Attempt, GiveUp, Group, JobRecord
@@ -121,7 +136,17 @@ SETTINGS: dict[Callable[..., Any], tuple[Path, tuple[str, ...]]] = {
     Webhook: (ALERTS, ("Webhook",)),
     **{
         rule: (ALERTS, (rule.__name__,))
-        for rule in (ErrorRate, HealthScore, DeadLetters, DeadLetterGrowth, Lag, BreakerOpen)
+        for rule in (
+            ErrorRate,
+            HealthScore,
+            DeadLetters,
+            DeadLetterGrowth,
+            Lag,
+            BreakerOpen,
+            StreamLag,
+            LagGrowth,
+            StreamStuck,
+        )
     },
 }
 OWN_NAME = inspect.signature(App.task).parameters["breaker"].default  # stands for the task's name, and is no value
@@ -141,6 +166,10 @@ MEMBERS: dict[type, tuple[Path, set[str]]] = {
     BreakerDesk: (JOBS, set()),
     QueueDesk: (JOBS, set()),
     ScheduleDesk: (JOBS, set()),
+    StreamDesk: (JOBS, {"acheck", "alags_unseen", "source_of"}),
+    StreamView: (JOBS, set()),
+    PartitionView: (JOBS, set()),
+    TopicReplay: (JOBS, set()),
     JobState: (JOBS, set(dir(str))),
     JobRecord: (JOBS, set()),
     Attempt: (JOBS, set()),

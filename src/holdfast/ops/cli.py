@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _HERE: Final = "holdfast.ops.commands"
 LATER: Final = {
     "dev": Later(f"{_HERE}.worker", "dev", "A worker, the HTTP API and the page; starts again when a file changes."),
-    "worker": Later(f"{_HERE}.worker", "worker", "Run the jobs of an app, until told to stop."),
+    "worker": Later(f"{_HERE}.worker", "worker", "Run the jobs and the streams of an app, until told to stop."),
     "serve": Later(f"{_HERE}.serve", "serve", "The HTTP API and the page of an app, until told to stop."),
     "enqueue": Later(f"{_HERE}.enqueue", "enqueue", "Make a durable job of one call."),
     "jobs": Later(f"{_HERE}.jobs", "jobs", "Every job in the store: list, show, retry, cancel, prune."),

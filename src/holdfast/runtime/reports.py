@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
 import msgspec
 
 from holdfast.ports import Clock
-from holdfast.runtime.exposition import Kind, Metric, Sample
+from holdfast.runtime.exposition import Kind, Metric, Sample, label
+from holdfast.runtime.streams.views import BURIED, PROCESSED
 from holdfast.runtime.worker import Report, Worker
 
 SILENT_S: Final = 15.0
@@ -167,4 +168,50 @@ def metrics_of(lines: Sequence[Line], restarts: int) -> list[Metric]:
             "Processes that ended by themselves and were started again.",
             [Sample({}, restarts)],
         ),
+        *_of_streams(known),
     ]
+
+
+def _of_streams(known: Mapping[str, Report]) -> Iterator[Metric]:
+    """What processes with streams have told of them; nothing where there are none."""
+    reports = {process: one for process, one in known.items() if one.streams}
+    if not reports:
+        return
+    for name, counted, text in (
+        ("messages_processed", PROCESSED, "Messages that handlers in a process have finished."),
+        ("dlq_messages", BURIED, "Messages that a process has sent to the dead letters."),
+    ):
+        yield Metric(
+            f"holdfast_worker_{name}_total",
+            "counter",
+            text,
+            [Sample({"process": process}, one.counts.get(counted, 0)) for process, one in reports.items()],
+        )
+    streams = [(process, stream) for process, one in reports.items() for stream in one.streams]
+    yield Metric(
+        "holdfast_worker_messages_in_flight",
+        "gauge",
+        "Messages that a process has begun and not finished.",
+        [Sample({"process": process, "stream": one.name}, one.in_flight) for process, one in streams],
+    )
+    yield Metric(
+        "holdfast_worker_stream_away",
+        "gauge",
+        "Whether a process cannot reach a stream's server.",
+        [Sample({"process": process, "stream": one.name}, int(one.is_away)) for process, one in streams],
+    )
+    lags: dict[tuple[str, str, str, int], int] = {}
+    for process, one in streams:
+        for part in one.partitions:
+            place = process, label(one.name), label(part.topic), part.partition
+            if part.lag is not None:
+                lags[place] = max(part.lag, lags.get(place, 0))
+    yield Metric(
+        "holdfast_worker_consumer_lag",
+        "gauge",
+        "Messages that are not finished, of the partitions that a process has.",
+        [
+            Sample({"process": process, "stream": stream, "topic": topic, "partition": str(number)}, lag)
+            for (process, stream, topic, number), lag in lags.items()
+        ],
+    )

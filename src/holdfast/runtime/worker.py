@@ -34,6 +34,7 @@ from holdfast.runtime.shared.guards import SharedGuards
 from holdfast.runtime.spec import TaskSpec
 from holdfast.runtime.streams.fleet import WorkerStreams
 from holdfast.runtime.streams.spec import StreamSpec
+from holdfast.runtime.streams.views import StreamLine, line_of
 from holdfast.runtime.threads import OwnThreads
 from holdfast.runtime.tracing import find_tracer
 from holdfast.types import BreakerChanged, BreakerMode, Change, JobRecord, Rng
@@ -110,6 +111,7 @@ class Report(Struct, frozen=True, kw_only=True):
     running: int
     counts: Mapping[str, int]
     """How its attempts ended since it began, by name."""
+    streams: tuple[StreamLine, ...] = ()
 
 
 class _Stopped(Exception):
@@ -227,6 +229,7 @@ class Worker:
             last_exchange_s=self.last_exchange_s,
             running=len(self.runner.runs) if has_begun else 0,
             counts=self.runner.counts.totals if has_begun else {},
+            streams=tuple(map(line_of, self.streams.reports())) if has_begun else (),
         )
 
     async def run(self) -> Exit:

@@ -156,7 +156,7 @@ class Batches:
     def _give_up(self, items: list[Item], why: str) -> None:
         lost = [item.sent for item in items if item.sent.error is None]
         for sent in lost:
-            sent.error = NotSent(f"topic {sent.topic}: {why}")
+            sent.error = NotSent(f"{self._buffer.location}: topic {sent.topic}: {why}")
         if lost:
             self._buffer.settle(lost)
 

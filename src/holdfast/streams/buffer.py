@@ -137,7 +137,7 @@ class Buffer:
             wakers += self._tell_flushes(done)
             wakers += self._move_line()
         if lost:
-            _LOG.error("%s: gave up on %d messages; the last one: %s", self.location, len(lost), self._why)
+            _LOG.error("%s given up; the last one: %s", _count(len(lost)), lost[-1])
         wake(wakers)
 
     def advance(self) -> None:
@@ -237,7 +237,7 @@ class Buffer:
         with self._lock:
             lost, why, self._lost = self._lost, self._why, 0
         if lost:
-            raise NotSent(f"{self.location}: {_count(lost)} given up since the last flush; the last one: {why}")
+            raise NotSent(f"{_count(lost)} given up since the last flush; the last one: {why}")
 
     def refuse(self, why: str) -> bool:
         """Take nothing more from now on; False when that was so already."""
@@ -248,7 +248,7 @@ class Buffer:
 
     def drop(self, why: str) -> None:
         """Give up on all that is left."""
-        error = NotSent(why)
+        error = NotSent(f"{self.location}: {why}")
         with self._lock:
             turns, self._line = list(self._line), deque()
             left = [*self._open, *(turn.sent for turn in turns)]

@@ -35,4 +35,4 @@ def carrier_for(
         return KafkaCarrier(url, buffer, size=size, batch=batch, timeout_s=timeout_s)
     with wanted("redis", place):
         from holdfast.streams.redis_producer import RedisCarrier  # noqa: PLC0415
-    return RedisCarrier(url, buffer, batch=batch, timeout_s=timeout_s, clock=clock)
+    return RedisCarrier(url, place, buffer, batch=batch, timeout_s=timeout_s, clock=clock)

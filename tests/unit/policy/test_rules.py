@@ -14,8 +14,11 @@ from holdfast.policy.rules import (
     ErrorRate,
     HealthScore,
     Lag,
+    LagGrowth,
     NoWorker,
     Rule,
+    StreamLag,
+    StreamStuck,
     limit_of,
     minutes_of,
     most_within,
@@ -34,6 +37,9 @@ from holdfast.policy.rules import (
         (Lag(), 60, 0),
         (BreakerOpen(), 60, 0),
         (NoWorker(), 1, 0),
+        (StreamLag(), 10_000, 0),
+        (LagGrowth(), 1_000, 0),
+        (StreamStuck(), 60, 0),
     ],
     ids=str,
 )
@@ -56,6 +62,23 @@ def test_a_rule_knows_its_limit_and_how_far_it_looks_back(rule: Rule, limit: flo
         (BreakerOpen(key="db"), 0, (), "breaker db is closed"),
         (NoWorker(), 0, (), "no worker is alive"),
         (NoWorker(), 2, (), "workers alive: 2"),
+        (StreamLag(), 12_000, (), "the lag of any stream is 12000 messages; the limit is 10000"),
+        (StreamLag(stream="bill"), None, (), "the lag of stream bill is unknown; the limit is 10000"),
+        (
+            LagGrowth(),
+            1_500,
+            (),
+            "the lag of any stream has grown by 1500 messages in 300 s; the limit is 1000",
+        ),
+        (
+            LagGrowth(stream="bill"),
+            None,
+            (),
+            "the lag of stream bill has grown by an unknown number in 300 s; the limit is 1000",
+        ),
+        (StreamStuck(stream="bill"), 75, (), "stream bill has waited for 75 s; the limit is 60 s"),
+        (StreamStuck(), 0, (), "every partition of any stream moves; the limit is 60 s"),
+        (StreamStuck(), None, (), "nobody knows whether any stream moves; the limit is 60 s"),
     ],
     ids=str,
 )
@@ -77,6 +100,14 @@ def test_a_rule_says_what_was_found(rule: Rule, value: float | None, keys: tuple
         (lambda: Lag(queue=""), "queue='': must be a name, or None for any"),
         (lambda: BreakerOpen(longer_than=-1), "longer_than=-1: must be a number, at least 0"),
         (lambda: BreakerOpen(key=""), "key='': must be a name, or None for any"),
+        (lambda: StreamLag(over=-1), "over=-1: must be a number, at least 0"),
+        (lambda: StreamLag(stream=""), "stream='': must be a name, or None for any"),
+        (lambda: LagGrowth(over=-1), "over=-1: must be a number, at least 0"),
+        (lambda: LagGrowth(within=59), "within=59: must be a number, at least 60"),
+        (lambda: LagGrowth(within=3601), "within=3601: must be a number, at least 60 and at most 3600"),
+        (lambda: LagGrowth(stream=""), "stream='': must be a name, or None for any"),
+        (lambda: StreamStuck(over=-1), "over=-1: must be a number, at least 0"),
+        (lambda: StreamStuck(stream=""), "stream='': must be a name, or None for any"),
     ],
 )
 def test_a_limit_that_cannot_work_is_refused(make: Callable[[], Rule], words: str) -> None:
@@ -100,3 +131,12 @@ def test_what_came_all_at_once_counts_in_full_for_the_whole_window() -> None:
 
 def test_what_came_around_the_turn_of_a_minute_counts_together() -> None:
     assert most_within([30, 30], 3.0) == 58.5
+
+
+def test_a_rule_of_streams_names_what_it_has_found() -> None:
+    assert words_of(StreamLag(), 12_000, what="stream bill") == (
+        "the lag of stream bill is 12000 messages; the limit is 10000"
+    )
+    assert words_of(StreamStuck(), 75, what="stream bill at orders/0/12, key 'A',") == (
+        "stream bill at orders/0/12, key 'A', has waited for 75 s; the limit is 60 s"
+    )

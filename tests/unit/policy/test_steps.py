@@ -6,11 +6,11 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.policy.backoff import Backoff
-from holdfast.policy.retry import STREAM_RETRY, RetryPolicy
+from holdfast.policy.retry import STREAM_RETRY, FailureKey, RetryPolicy
 from holdfast.policy.steps import MOST_STEPS, step_for, steps_of
 from holdfast.types import FailureType
 
-NO_RATE_LIMITS = {FailureType.RATE_LIMITED: Backoff(strategy="immediate")}
+NO_RATE_LIMITS: dict[FailureKey, Backoff] = {FailureType.RATE_LIMITED: Backoff(strategy="immediate")}
 
 
 def test_each_delay_is_a_step_without_its_jitter() -> None:

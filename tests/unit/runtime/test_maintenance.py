@@ -12,6 +12,7 @@ from holdfast.app import App
 from holdfast.clock import SystemClock, new_token
 from holdfast.errors import StoreError
 from holdfast.ports import Claim, Delivery, Exchange, Query, Value, WorkerRecord
+from holdfast.runtime.counts import Counts
 from holdfast.runtime.maintenance import Maintenance
 from holdfast.runtime.outage import Outage
 from holdfast.runtime.replay import PREFIX, ReplayState
@@ -83,6 +84,8 @@ class Upkeep:
             on_settled=lambda: None,
             on_values=lambda reply: None,
             is_replaceable=False,
+            counts=Counts(),
+            asking=asyncio.Lock(),
         )
         self.maintenance = Maintenance(
             self.store,

@@ -16,6 +16,7 @@ from holdfast.errors import Invalid, Transient
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Claim, Delivery, Exchange, Settlement, WorkerRecord
 from holdfast.runtime.context import JobContext
+from holdfast.runtime.counts import Counts
 from holdfast.runtime.guards.breaker import CircuitBreaker
 from holdfast.runtime.runner import Room, Runner
 from holdfast.runtime.worker import shared_guards
@@ -47,6 +48,8 @@ class Harness:
             lease_s=30.0,
             on_settled=self.news.set,
             is_replaceable=is_replaceable,
+            counts=Counts(),
+            asking=asyncio.Lock(),
         )
 
     async def claim(self, *jobs: NewJob, worker: str = WORKER) -> Sequence[Delivery]:

@@ -106,15 +106,14 @@ function StreamPage({ name }: { readonly name: string }) {
   );
 }
 
-const FIRST = `from holdfast import App, RetryPolicy
+const FIRST = `from holdfast import App
 
 app = App()
 
 
-@app.stream("kafka://localhost:9092/orders", group="billing",
-            retry=RetryPolicy(max_retries=3))
+@app.stream("kafka://localhost:9092/orders", group="billing")
 async def bill(order: dict) -> None:
-    print("billing", order["id"])
+    print("billing order", order["id"])
 `;
 
 function NoStreams() {

@@ -143,7 +143,7 @@ function Waits({ of }: { readonly of: Partition }) {
       )}
       {of.paused !== "" && (
         <p>
-          <Badge of="paused" /> {of.paused}
+          <Badge of="paused" /> <span class="paused-why">{of.paused}</span>
         </p>
       )}
     </div>

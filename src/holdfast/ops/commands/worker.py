@@ -58,6 +58,7 @@ def _settings(fn: Callable[..., None]) -> Callable[..., None]:
             help="A stop waits so long for what runs. [30s]",
         ),
         click.option("--queues", metavar="A,B", help="Take jobs from these queues only. [all]"),
+        click.option("--streams", metavar="A,B", help="Handle the messages of these streams only, or of none. [all]"),
         click.option(
             "--isolates",
             type=number,
@@ -89,7 +90,7 @@ def _settings(fn: Callable[..., None]) -> Callable[..., None]:
 def worker(
     target: str | None, processes: int, metrics_port: int | None, metrics_host: str, as_json: bool, **options: Any
 ) -> None:
-    """Run the jobs of an app, until told to stop.
+    """Run the jobs and the streams of an app, until told to stop.
 
     TARGET is module:app or file.py:app, or else $HOLDFAST_APP. The first Ctrl-C or SIGTERM finishes what is running,
     for at most --grace; the second ends everything at once. Processes that die are replaced. --concurrency, --threads
@@ -106,6 +107,7 @@ def worker(
     Example:
       holdfast worker shop:app
       holdfast worker shop.py:app --processes 4 --queues mail,default
+      holdfast worker shop:app --streams bill
       holdfast worker shop:app --metrics-port 9464 --log-format json
     """  # noqa: D301 - click wants the backspace itself
     place = None if metrics_port is None else (metrics_host, metrics_port)
@@ -142,11 +144,13 @@ def _run(
     threads: int,
     isolates: int,
     queues: str | None,
+    streams: str | None,
     grace: float,
     lease: float,
 ) -> None:
     settings = WorkerSettings(
-        queues=_queues(queues),
+        queues=_names("queues", queues, "mail,default"),
+        streams=() if streams == "none" else _names("streams", streams, "bill,ship, or --streams none"),
         room=Room(concurrency=concurrency, threads=threads, isolates=isolates),
         lease_s=lease,
         grace_s=grace,
@@ -154,9 +158,12 @@ def _run(
     log_to_stderr(log_format)
     found = _checked(target) if watch is None else _checked_or_broken(target)
     if found is not None:
+        if unknown := sorted(set(settings.streams or ()) - set(found["streams"])):
+            raise Unusable(f"--streams: {target} has no stream {unknown[0]!r}; it has {', '.join(found['streams'])}")
         start = found | {
             "processes": processes,
             "queues": list(settings.queues or ()),
+            "streams": found["streams"] if settings.streams is None else list(settings.streams),
             "watch": None if watch is None else str(watch),
             "page": None if page is None else page.url,
         }
@@ -203,8 +210,10 @@ def _tell_port(host: str, port: int, as_json: bool) -> None:
 def _checked(target: str) -> dict[str, Any]:
     """Load the app and open its store before any process is started: what is wrong is told once, in one line."""
     app = load_app(target)
-    if not app.specs:
-        raise Unusable(f"{target} has no tasks: decorate a function with @app.task, and import it with the app")
+    if not app.specs and not app.stream_specs:
+        raise Unusable(
+            f"{target} has no tasks: decorate a function with @app.task or @app.stream, and import it with the app"
+        )
     capabilities = opened_patiently(app, SystemClock())
     app.close()
     return {
@@ -216,6 +225,7 @@ def _checked(target: str) -> dict[str, Any]:
         "warnings": list(capabilities.warnings),
         "tasks": sorted(app.specs),
         "schedules": sorted(app.scheduled),
+        "streams": sorted(app.stream_specs),
     }
 
 
@@ -260,6 +270,8 @@ def tell_start(start: dict[str, Any], settings: WorkerSettings) -> None:
     tasks, schedules = len(start["tasks"]), len(start["schedules"])
     say(f"app        {start['target']}: {many(tasks, 'task')}, {many(schedules, 'schedule')}")
     say(f"queues     {', '.join(start['queues']) or 'all'}")
+    if start["streams"]:
+        say(f"streams    {', '.join(start['streams'])}")
     if start["watch"] is not None:
         say(f"watching   {start['watch']}: a change of a Python file starts the worker again")
     if start.get("page"):
@@ -268,10 +280,10 @@ def tell_start(start: dict[str, Any], settings: WorkerSettings) -> None:
     say(f"{processes}; Ctrl-C finishes what is running (at most {length(settings.grace_s)}), twice ends at once")
 
 
-def _queues(text: str | None) -> tuple[str, ...] | None:
+def _names(option: str, text: str | None, example: str) -> tuple[str, ...] | None:
     if text is None:
         return None
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
-        raise Unusable("--queues names none: write --queues mail,default")
+        raise Unusable(f"--{option} names none: write --{option} {example}")
     return names

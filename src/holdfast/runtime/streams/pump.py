@@ -348,7 +348,7 @@ class StreamPump:
                 await self._clock.asleep(_AGAIN.delay(tries, rng=self._rng))
 
     async def _commit_now(self) -> None:
-        dirty = [part for part in self._flow.parts.values() if part.is_dirty and not part.is_revoked]
+        dirty = [part for part in self._flow.parts.values() if part.is_dirty]
         if not dirty:
             return
         progress = {part.place: part.take_progress() for part in dirty}

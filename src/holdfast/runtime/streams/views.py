@@ -8,8 +8,8 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.ports import PartitionReport, Stats, StreamReport
-from holdfast.runtime.streams.texts import offset_text
 from holdfast.runtime.streams.spec import StreamSpec
+from holdfast.runtime.streams.texts import offset_text
 from holdfast.types import JobState
 
 PROCESSED: Final = "processed"
@@ -18,6 +18,8 @@ BURIED: Final = "buried"
 """And messages that were sent to the dead letters."""
 
 _MINUTE_S: Final = 60.0
+_MOST_TOLD: Final = 200
+"""Partitions of a stream that a process tells of: a line of it must fit into a pipe."""
 
 
 class PartitionView(Struct, frozen=True, kw_only=True):
@@ -66,6 +68,35 @@ class StreamView(Struct, frozen=True, kw_only=True):
     """Why a worker cannot reach the server; empty while all can."""
     partitions: Sequence[PartitionView] = ()
     """Of the topic and of its retry topics, by name and number."""
+
+
+class PartitionLine(Struct, frozen=True, array_like=True):
+    """A partition in a few words."""
+
+    topic: str
+    partition: int
+    lag: int | None
+    is_paused: bool
+
+
+class StreamLine(Struct, frozen=True, kw_only=True):
+    """A stream in one worker, in a few words: a process tells them to its supervisor every second."""
+
+    name: str
+    in_flight: int
+    is_away: bool
+    partitions: tuple[PartitionLine, ...] = ()
+
+
+def line_of(report: StreamReport) -> StreamLine:
+    """A report in a few words; of very many partitions, those with the largest lags."""
+    largest = sorted(report.partitions, key=lambda one: -(one.lag or 0))[:_MOST_TOLD]
+    return StreamLine(
+        name=report.name,
+        in_flight=report.in_flight,
+        is_away=bool(report.away),
+        partitions=tuple(PartitionLine(one.topic, one.partition, one.lag, bool(one.paused)) for one in largest),
+    )
 
 
 def rate_minute(now: float) -> int:

@@ -18,7 +18,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # public, unlisted
 
 from holdfast.errors import SourceError
-from holdfast.ports import Lag
+from holdfast.ports import Clock, Lag
 from holdfast.streams.kafka.faults import FORBIDDEN, MISSING, fault, kafka_error, words
 from holdfast.streams.kafka.settings import KafkaSettings, Start
 from holdfast.types import Place
@@ -27,6 +27,8 @@ R = TypeVar("R")
 
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_MARKED_WITHIN_S: Final = 1.0
+_LOOK_AGAIN_S: Final = 0.01
 WITHIN_S: Final = 10.0
 """How long an answer may take."""
 
@@ -78,11 +80,10 @@ class Admin:
         if not places:
             return []
         # Asked side by side.
-        latest = self._ends(places, _LATEST)
+        latest = self._ends(places, _LATEST, is_committed=not self._settings.reads_uncommitted)
         earliest = self._ends(places, _EARLIEST)
         offsets = self._offsets(group, places)
-        ends = {place: await self._end(answer) for place, answer in latest.items()}
-        begins = {place: await self._end(answer) for place, answer in earliest.items()}
+        ends, begins = await self._found(latest), await self._found(earliest)
         committed = await self._committed(group, offsets)
         lags = []
         for place in places:
@@ -91,6 +92,22 @@ class Admin:
             lag = max(end - seen, 0)
             lags.append(Lag(topic=place[0], partition=place[1], lag=lag, position=position, end=end))
         return lags
+
+    async def extent(self, topic: str, partitions: int, clock: Clock) -> dict[Place, tuple[int, int]]:
+        """From where to where each partition of a topic goes.
+
+        What was committed a moment ago is waited for: the broker says so before readers can see it. Behind a
+        transaction that stays open nothing can be seen by those who read what is committed.
+        """
+        places = [(topic, number) for number in range(partitions)]
+        until = clock.monotonic() + _MARKED_WITHIN_S
+        while True:
+            earliest, latest = self._ends(places, _EARLIEST), self._ends(places, _LATEST)
+            seen = self._ends(places, _LATEST, is_committed=not self._settings.reads_uncommitted)
+            begins, ends, stable = await self._found(earliest), await self._found(latest), await self._found(seen)
+            if stable == ends or clock.monotonic() >= until:
+                return {place: (begins[place], stable[place]) for place in places}
+            await clock.asleep(_LOOK_AGAIN_S)
 
     async def committed(self, group: str, places: Collection[Place]) -> dict[Place, int]:
         """The positions of a group, where it has any; waits for transactions that are about to end."""
@@ -116,15 +133,17 @@ class Admin:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._last_words = words(error)
 
-    def _ends(self, places: Collection[Place], which: OffsetSpec) -> dict[Place, Future[Any]]:
-        level = IsolationLevel.READ_UNCOMMITTED if self._settings.reads_uncommitted else IsolationLevel.READ_COMMITTED
+    def _ends(
+        self, places: Collection[Place], which: OffsetSpec, *, is_committed: bool = False
+    ) -> dict[Place, Future[Any]]:
+        level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
         asked = {TopicPartition(*place): which for place in places}
         answers = self._client.list_offsets(asked, isolation_level=level, request_timeout=WITHIN_S)
         return {(found.topic, found.partition): answer for found, answer in answers.items()}
 
-    async def _end(self, answer: Future[Any]) -> int:
+    async def _found(self, answers: Mapping[Place, Future[Any]]) -> dict[Place, int]:
         try:
-            return int((await _awaited(answer)).offset)
+            return {place: int((await _awaited(answer)).offset) for place, answer in answers.items()}
         except KafkaException as error:
             raise self._fault("cannot ask for the ends of the topics", error) from error
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from holdfast.errors import SourceAway
@@ -61,17 +62,16 @@ class CallThread:
                 future.set_exception(SourceAway(f"{self._name}: it was closed before the broker had answered"))
 
     def _submit(self, call: Callable[[], R]) -> asyncio.Future[R]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[R] = loop.create_future()
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
         self._calls.append((call, future))
         self._bell.set()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, args=(loop,), name=self._name, daemon=True)
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         return future
 
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _run(self) -> None:
         while self._calls or not self.is_closing:
             self._bell.clear()
             while self._calls:
@@ -80,10 +80,8 @@ class CallThread:
                     result, error = call(), None
                 except BaseException as raised:
                     result, error = None, raised
-                try:
-                    loop.call_soon_threadsafe(_settle, future, result, error)
-                except RuntimeError:  # the loop is closed: nobody waits any more
-                    return
+                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    future.get_loop().call_soon_threadsafe(_settle, future, result, error)
             if not self.is_closing and not self._clock.wait(self._bell, _IDLE_S) and self._on_idle is not None:
                 self._on_idle()
 

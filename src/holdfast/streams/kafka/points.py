@@ -34,7 +34,8 @@ def starting_points(consumer: Consumer, places: Mapping[Place, int | None], star
     asked = sorted(place for place, position in places.items() if position is None)
     known = [TopicPartition(*place, position) for place, position in places.items() if position is not None]
     known += consumer.committed([TopicPartition(*place) for place in asked], _WITHIN_S) if asked else []
-    lows, highs = ends(consumer, places)
+    lows = _offsets(consumer, places, OFFSET_BEGINNING)
+    highs = _offsets(consumer, places, OFFSET_END)
     points = []
     for partition in known:
         if partition.error is not None:
@@ -42,11 +43,6 @@ def starting_points(consumer: Consumer, places: Mapping[Place, int | None], star
         place = (partition.topic, partition.partition)
         points.append(_point(place, partition, lows[place], highs[place], start, group))
     return points
-
-
-def ends(consumer: Consumer, places: Collection[Place]) -> tuple[dict[Place, int], dict[Place, int]]:
-    """The first offset that is in each log, and the one that its next message will have."""
-    return _offsets(consumer, places, OFFSET_BEGINNING), _offsets(consumer, places, OFFSET_END)
 
 
 def _offsets(consumer: Consumer, places: Collection[Place], which: int) -> dict[Place, int]:

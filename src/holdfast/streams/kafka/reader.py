@@ -14,19 +14,19 @@ from holdfast.streams.kafka.admin import WITHIN_S
 from holdfast.streams.kafka.calls import CallThread
 from holdfast.streams.kafka.faults import fault
 from holdfast.streams.kafka.messages import converted
-from holdfast.streams.kafka.points import ends
 from holdfast.streams.kafka.settings import KafkaSettings
 from holdfast.types import Message, Place
 
 _BATCH: Final = 500
 
 
-async def read(settings: KafkaSettings, topic: str, partitions: int, clock: Clock) -> AsyncIterator[list[Message]]:
-    """All messages that are there when it begins, in batches."""
-    reader = _Reader(settings, topic, partitions, clock)
+async def read(
+    settings: KafkaSettings, topic: str, extent: Mapping[Place, tuple[int, int]], clock: Clock
+) -> AsyncIterator[list[Message]]:
+    """All messages of a topic within these offsets, in batches."""
+    reader = _Reader(settings, topic, extent)
     thread = CallThread(f"{settings!r}: reading {topic}", clock)
     try:
-        await thread.run(reader.begin)
         while (batch := await thread.run(reader.next)) is not None:
             if batch:
                 yield batch
@@ -37,37 +37,20 @@ async def read(settings: KafkaSettings, topic: str, partitions: int, clock: Cloc
 class _Reader:
     """Its methods block: they are for a thread."""
 
-    def __init__(self, settings: KafkaSettings, topic: str, partitions: int, clock: Clock) -> None:
-        self._settings = settings
+    def __init__(self, settings: KafkaSettings, topic: str, extent: Mapping[Place, tuple[int, int]]) -> None:
         self._what = f"{settings!r}: cannot read {topic}"
-        self._places = [(topic, number) for number in range(partitions)]
-        self._clock = clock
-        self._consumer: Consumer | None = None
-        self._ends: dict[Place, int] = {}
+        self._ends = {place: end for place, (begin, end) in extent.items() if end > begin}
         """Of partitions that are not read to their end."""
-
-    def begin(self) -> None:
-        """Find out from where to where."""
         # Nobody else is in this group, and nothing is committed to it, so that the broker never hears of it.
-        config = self._settings.consumer(f"holdfast-read-{new_id()}", **{"enable.partition.eof": True})
+        config = settings.consumer(f"holdfast-read-{new_id()}", **{"enable.partition.eof": True})
         try:
             self._consumer = Consumer(config)
         except (KafkaException, TypeError, ValueError) as error:
-            raise self._settings.refusal(error) from None
-        try:
-            lows, highs = ends(self._consumer, self._places)
-        except KafkaException as error:
-            raise fault(self._what, error) from error
-        self._ends = {place: high for place, high in highs.items() if high > lows[place]}
-        self._assign(lows)
-
-    def _assign(self, lows: Mapping[Place, int]) -> None:
-        assert self._consumer is not None  # noqa: S101 - begin has made it
-        self._consumer.assign([TopicPartition(*place, lows[place]) for place in self._ends])
+            raise settings.refusal(error) from None
+        self._consumer.assign([TopicPartition(*place, extent[place][0]) for place in self._ends])
 
     def next(self) -> list[Message] | None:
         """The next messages, maybe none; None at the end."""
-        assert self._consumer is not None  # noqa: S101 - begin has made it
         if not self._ends:
             return None
         batch = self._consumer.consume(_BATCH, 0)
@@ -91,5 +74,4 @@ class _Reader:
 
     def end(self) -> None:
         """Let go of the connections."""
-        if self._consumer is not None:
-            self._consumer.close()
+        self._consumer.close()

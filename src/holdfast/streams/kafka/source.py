@@ -209,7 +209,8 @@ class KafkaSource:
         found = await self._admin.partitions([topic])
         if topic not in found:
             raise SourceError(f"{self._location}: {missing_words([topic])}")
-        async for batch in read(self._settings, topic, found[topic], self._clock):
+        extent = await self._admin.extent(topic, found[topic], self._clock)
+        async for batch in read(self._settings, topic, extent, self._clock):
             yield batch
 
     # ---------------------------------------------------------------- its end

@@ -22,7 +22,10 @@ from holdfast.streams.kafka.settings import KafkaSettings, Start
 from holdfast.types import Place
 
 _SLICE_S: Final = 0.02
-"""A poll that waits for messages cannot be woken: so long at most does the loop wait to be heard."""
+"""A poll that waits for messages cannot be woken: so long at most does the loop wait to be heard,"""
+_SHORT_SLICE_S: Final = 0.002
+"""or so long when it had something to say just now."""
+_JUST_NOW_S: Final = 0.1
 _NAP_S: Final = 0.1
 _SHORT_NAP_S: Final = 0.001
 _REST_AFTER_S: Final = 0.5
@@ -59,6 +62,7 @@ class ConsumerThread:
         """Taken from us during the very call that brings messages."""
         self._place_at = 0.0
         self._idle_since: float | None = None
+        self._heard_at = 0.0
         self._last_words = ""
         callbacks = {"on_commit": self._on_commit, "error_cb": self._on_error}
         strategy = {"partition.assignment.strategy": "cooperative-sticky"}
@@ -140,6 +144,7 @@ class ConsumerThread:
 
     def _serve(self) -> None:
         while self._commands:
+            self._heard_at = self._clock.monotonic()
             command = self._commands.popleft()
             try:
                 command()
@@ -154,7 +159,8 @@ class ConsumerThread:
         batch = self._consumer.consume(limit, 0)
         if not batch:
             # Not consume: it waits for as many as it was asked for, or for the whole time.
-            first = self._consumer.poll(_SLICE_S)
+            is_busy = self._clock.monotonic() - self._heard_at < _JUST_NOW_S
+            first = self._consumer.poll(_SHORT_SLICE_S if is_busy else _SLICE_S)
             if first is None:
                 return
             batch = [first, *self._consumer.consume(limit - 1, 0)] if limit > 1 else [first]

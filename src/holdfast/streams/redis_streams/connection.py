@@ -1,4 +1,4 @@
-"""One connection to a server, which sends commands together: once again when an answer is lost, and never more often."""
+"""One connection to a server: commands go together, once again when an answer is lost, and never more often."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Messages as the entries of a stream, and back.
 
 The value is the field `value` (or another that is named), the key `key`, and a header `header.<name>`, each with its
-bytes as they are, so that anybody can write them with XADD. What is None is an empty field of the same name after `null.`.
+bytes as they are, so that anybody can write them with XADD. What is None is an empty field with `null.` before its name.
 An entry without a value is somebody else's: its value is then all its fields, as a JSON object.
 """
 
@@ -89,7 +89,7 @@ def _parts_of(fields: Sequence[bytes], field: bytes) -> tuple[bytes | None, byte
 
 
 def _text(data: bytes) -> str:
-    """For JSON, and for names: what is no UTF-8 shows as \\xff."""
+    """For JSON, and for names: what is no UTF-8 shows as an escape."""
     return data.decode(errors="backslashreplace")
 
 

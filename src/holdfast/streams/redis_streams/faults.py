@@ -34,7 +34,7 @@ _WORDS: Final = {
     "MISCONF": "it cannot save to its disk and refuses writes; make room there, or look into its log",
     "NOAUTH": "it wants a password; give one in the URL, as in redis://user:password@host/stream",
     "WRONGPASS": "the user name or the password is wrong",
-    "NOPERM": "this user may not do that; it needs scripts, and all stream commands on the keys that begin with the stream's name",
+    "NOPERM": "this user may not do that; it needs scripts, and all commands on keys that begin with the stream's name",
     "CLUSTERDOWN": "the cluster has lost some of its nodes; it goes on when they are back",
     "MOVED": "the cluster is handing our keys from node to node; it goes on when that is done",
     "ASK": "the cluster is moving our keys to another node; it goes on when that is done",

@@ -53,7 +53,6 @@ class Heart:
         name: str,
         alive_s: float,
         clock: Clock,
-        offset_s: Callable[[], float],
         on_beat: Callable[[Beat], None],
         on_lost: Callable[[], None],
         on_error: Callable[[SourceError], None],
@@ -66,7 +65,6 @@ class Heart:
         self._alive_s = alive_s
         self._every_s = min(_OFTEN_S, alive_s / 4)
         self._clock = clock
-        self._offset_s = offset_s
         self._on_beat = on_beat
         self._on_lost = on_lost
         self._on_error = on_error
@@ -144,9 +142,8 @@ class Heart:
         with self._mutex:
             releases = frozenset(self._releases)
         command = BEAT.call(
-            [self._layout.members, self._layout.owners],
+            [self._layout.base],
             self.consumer,
-            int(self._offset_s() * 1000),
             max(1, int(self._alive_s * 1000)),
             self._layout.shards if self._layout.shards > 1 else 0,
             int(self._joins),

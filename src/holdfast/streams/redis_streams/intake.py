@@ -39,7 +39,6 @@ class Intake:
         location: str,
         claim_after_s: float,
         clock: Clock,
-        offset_s: Callable[[], float],
         on_given_up: Callable[[], None],
     ) -> None:
         self._desk = desk
@@ -51,7 +50,6 @@ class Intake:
         self._location = location
         self._claim_after_s = claim_after_s
         self._clock = clock
-        self._offset_s = offset_s
         self._on_given_up = on_given_up
         self.consumer = b""
         self._reading: asyncio.Future[Got] | None = None
@@ -75,6 +73,11 @@ class Intake:
         if self._reading is not None:
             self._reader.wake()
 
+    def go_on(self) -> None:
+        """A stream was resumed; it may have been paused before all of it was taken over."""
+        self._is_adoption_due = True
+        self.wake()
+
     def rescue_soon(self) -> None:
         """Somebody has died."""
         self._is_rescue_due = True
@@ -82,7 +85,7 @@ class Intake:
 
     def adopt_soon(self) -> None:
         """Streams are ours since now, and what is pending there comes first."""
-        self._is_adoption_due = True
+        self._is_adoption_due = self._is_rescue_due = True
         self.wake()
 
     async def stop(self, within_s: float) -> None:
@@ -128,10 +131,11 @@ class Intake:
         if self._is_rescue_due or self._clock.monotonic() >= self._look_at_s or self._losses != self._reader.losses:
             await self._mend(lambda: self._rescue(limit))
         if messages := self._from_backlog(limit):
+            self._is_adoption_due = True  # there is room for more of it by now
             return messages
         left_s = max(0.0, deadline_s - self._clock.monotonic())
-        if self._is_adoption_due:  # found only now
-            left_s = 0.0
+        if self._is_adoption_due:  # it was found only now that there is something to take over
+            return []
         streams = [one for one in self._streams if one.is_owned and one.cursor is None and not _is_held_up(one)]
         if not streams:
             await self._wait(left_s)
@@ -213,29 +217,31 @@ class Intake:
     async def _adopt(self) -> None:
         """Take over what is pending in streams that are ours since now, piece by piece, before anything new."""
         consumer = self.consumer
-        self._is_adoption_due = False
-        for stream in self._streams:
-            if not stream.is_owned or stream.cursor is None:
-                continue
-            if stream.backlog or _is_held_up(stream):
-                self._is_adoption_due = True
-                continue
+        for stream in self._unadopted():
 
             def run(connection: Connection, stream: Stream = stream) -> Adopted:
                 return adopt(connection, self._layout, stream, group=self._group, consumer=consumer, field=self._field)
 
-            self._is_adoption_due = True  # so it stays when this one fails
             piece = await self._desk.ask(run)
-            if not piece.is_ours:
+            if not piece.is_ours:  # whoever tells us so will also say what is ours then
+                self._is_adoption_due = False
                 self._on_given_up()
                 return
             if self._is_ours(stream, piece.tenure):
                 stream.cursor = piece.cursor
                 self._put_away(stream, piece.batch)
-        self._is_adoption_due = any(stream.is_owned and stream.cursor is not None for stream in self._streams)
+        self._is_adoption_due = bool(self._unadopted())
+
+    def _unadopted(self) -> list[Stream]:
+        """Streams that something is still to be taken over in, and that have room for it."""
+        return [
+            one
+            for one in self._streams
+            if one.is_owned and one.cursor is not None and not one.backlog and not _is_held_up(one)
+        ]
 
     async def _rescue(self, limit: int) -> None:
-        consumer, losses, offset_s = self.consumer, self._reader.losses, self._offset_s()
+        consumer, losses = self.consumer, self._reader.losses
 
         def run(connection: Connection) -> tuple[bool, bool, list[Rescued], dict[Stream, int]]:
             found = rescue(
@@ -244,7 +250,6 @@ class Intake:
                 self._streams,
                 group=self._group,
                 consumer=consumer,
-                offset_s=offset_s,
                 claim_after_s=self._claim_after_s,
                 limit=limit,
                 field=self._field,
@@ -252,12 +257,13 @@ class Intake:
             return *found, unread_gone(connection, self._streams, self._group)
 
         is_member, is_more, rescued, unread = await self._desk.ask(run)
-        if not is_member:
+        self._look_at_s = self._clock.monotonic() + self._claim_after_s / 2
+        if not is_member:  # whoever tells us so will also say what is ours then
+            self._is_rescue_due = False
             self._on_given_up()
             return
         self._losses = losses
         self._is_rescue_due = is_more
-        self._look_at_s = self._clock.monotonic() + self._claim_after_s / 2
         for one in rescued:
             if self._is_ours(one.stream, one.tenure):
                 self._put_away(one.stream, one.batch)

@@ -63,7 +63,7 @@ class Stream:
         self.backlog.clear()
 
     def keep(self, batch: Batch) -> list[Message]:
-        """Hold what has come; what we hold already is left out, as a server that lost its latest writes sends it again."""
+        """Hold what has come, without what we hold already: a server that lost its latest writes sends it again."""
         messages = batch.messages
         if not self.held.keys().isdisjoint(batch.ids.keys()):
             messages = [message for message in messages if message.offset not in self.held]
@@ -80,9 +80,8 @@ class Layout:
         self.shards = shards
         self._own_prefix = f"{topic}.{group.decode()}."
         self._sharded: set[str] = {topic}
-        base = topic.encode() + b"." + group
-        self.members = base + b".members"
-        self.owners = base + b".owners"
+        self.base = topic.encode() + b"." + group
+        """Where the keys of the group begin."""
 
     def add(self, topics: Iterable[str]) -> None:
         """Topics of our own, which are sharded as the topic is."""
@@ -100,12 +99,17 @@ class Layout:
 
     def key_of(self, topic: str, key: bytes | None, partition: int | None, number: int) -> bytes:
         """The stream that a message goes to; one without a key goes by its number."""
+        found = self.partition_of(topic, key, partition, number)
+        return (f"{topic}.{found}" if self._is_sharded(topic) else topic).encode()
+
+    def partition_of(self, topic: str, key: bytes | None, partition: int | None, number: int) -> int:
+        """The number of that stream among those of the topic."""
         n = self.shards if self._is_sharded(topic) else 1
         if partition is None:
             partition = number % n if key is None else shard_of(key, n)
         if not 0 <= partition < n:
             raise SourceError(f"topic {topic!r} has no partition {partition}: there are {n}")
-        return (f"{topic}.{partition}" if self._is_sharded(topic) else topic).encode()
+        return partition
 
     def _is_sharded(self, topic: str) -> bool:
         return self.shards > 1 and (topic in self._sharded or topic.startswith(self._own_prefix))

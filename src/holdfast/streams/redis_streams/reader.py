@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,11 +25,11 @@ Got = list[tuple[Stream, int, Batch]]
 class Reader:
     """What a `receive` does in the server. `wake` may be called from the event loop; all else is the thread's."""
 
-    def __init__(self, connection: Connection, control: Connection, group: bytes, owners: bytes, field: bytes) -> None:
+    def __init__(self, connection: Connection, control: Connection, group: bytes, base: bytes, field: bytes) -> None:
         self._connection = connection
         self._control = control
         self._group = group
-        self._owners = owners
+        self._base = base
         self._field = field
         self._bell, self._rope = socket.socketpair()
         self._bell.setblocking(False)
@@ -68,7 +69,7 @@ class Reader:
             reply = self._read_shards(streams, consumer, count, wait_s)
         if not reply:
             return []
-        found = {key: entries for key, entries in reply}
+        found = dict(reply)
         got: Got = []
         for stream, tenure in zip(streams, tenures, strict=True):
             if entries := found.get(stream.key):
@@ -97,13 +98,14 @@ class Reader:
 
     def _read_shards(self, streams: Sequence[Stream], consumer: bytes, count: int, wait_s: float) -> Any:
         """The wait takes nothing: only a script can tell, at that very moment, whether a shard is still ours."""
-        keys = [self._owners, *(stream.key for stream in streams)]
+        keys = [self._base, *(stream.key for stream in streams)]
         command = READ.call(keys, self._group, consumer, count, *(stream.shard for stream in streams))
         (reply,) = self._connection.ask(command)
         if reply[0] or wait_s <= 0:
             return reply[0]
         _, mine, ids = reply
         if not mine:  # we have lost them all, and are about to be told
+            select.select([self._bell], [], [], min(wait_s, SHORT_S))
             return None
         milliseconds = max(1, int(wait_s * 1000))
         if self._wait((b"XREAD", b"COUNT", 1, b"BLOCK", milliseconds, b"STREAMS", *mine, *ids), wait_s):

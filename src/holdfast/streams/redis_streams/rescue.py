@@ -44,7 +44,6 @@ def rescue(
     *,
     group: bytes,
     consumer: bytes,
-    offset_s: float,
     claim_after_s: float,
     limit: int,
     field: bytes,
@@ -54,10 +53,10 @@ def rescue(
     `streams` are all of the group's, since a consumer is removed only when nothing is pending with it in any.
     """
     tenures = [stream.tenure for stream in streams]
-    keys = [layout.members, *(key for stream in streams for key in stream.keys)]
+    keys = [layout.base, *(key for stream in streams for key in stream.keys)]
     wanted = [int(one.shard == SHARED and one.is_owned and not one.is_paused) for one in streams]
-    offset_ms, idle_ms = int(offset_s * 1000), int(claim_after_s * 1000)
-    (reply,) = connection.ask(RESCUE.call(keys, group, consumer, offset_ms, idle_ms, min(limit, MOST), *wanted))
+    idle_ms = int(claim_after_s * 1000)
+    (reply,) = connection.ask(RESCUE.call(keys, group, consumer, idle_ms, min(limit, MOST), *wanted))
     is_member, is_more, answers = reply
     rescued: list[Rescued] = []
     for stream, tenure, (rows, own, total) in zip(streams, tenures, answers or (), strict=False):
@@ -73,7 +72,7 @@ def adopt(
     """Take the next piece of what is pending in a shard of ours, or with us in a stream that is shared."""
     tenure, cursor = stream.tenure, stream.cursor or b"-"
     begin = cursor if cursor == b"-" else b"(" + cursor
-    keys = [layout.members, layout.owners, *stream.keys]
+    keys = [layout.base, *stream.keys]
     (reply,) = connection.ask(ADOPT.call(keys, group, consumer, stream.shard_word, begin, MOST))
     is_ours, rows, last = reply
     batch = Batch()

@@ -46,7 +46,6 @@ class Seat:
         claim_after_s: float,
         handover_s: float,
         answer_within_s: float,
-        offset_s: Callable[[], float],
     ) -> None:
         self._location = address.location
         self._layout = layout
@@ -57,6 +56,7 @@ class Seat:
         self._group = group
         self._latest = latest
         self._handover_s = handover_s
+        self._has_joined = False
         self._is_left = False
         self._is_away = False
         self._handing: asyncio.Task[None] | None = None
@@ -64,7 +64,7 @@ class Seat:
         reads = Connection(address, answer_within_s)
         self._reads = Desk("reads", self._location, reads)
         beat_within_s = min(_BEAT_WITHIN_S, answer_within_s)
-        self._reader = Reader(reads, Connection(address, beat_within_s), group, layout.owners, field)
+        self._reader = Reader(reads, Connection(address, beat_within_s), group, layout.base, field)
         self._intake = Intake(
             self._reads,
             self._reader,
@@ -75,7 +75,6 @@ class Seat:
             location=self._location,
             claim_after_s=claim_after_s,
             clock=clock,
-            offset_s=offset_s,
             on_given_up=self._doubt,
         )
         self._heart = Heart(
@@ -86,7 +85,6 @@ class Seat:
             name=name,
             alive_s=claim_after_s,
             clock=clock,
-            offset_s=offset_s,
             on_beat=self._heard,
             on_lost=self._lost,
             on_error=self._failed,
@@ -105,6 +103,7 @@ class Seat:
         except BaseException:
             await self.leave()
             raise
+        self._has_joined = True
         self._heard(beat)
         self._heart.start()
         return warnings
@@ -116,10 +115,11 @@ class Seat:
             self._handing.cancel()
         await asyncio.to_thread(self._heart.stop)
         await self._intake.stop(_STOP_WITHIN_S)
-        keys = [self._layout.members, self._layout.owners, *(stream.key for stream in self._streams)]
+        keys = [self._layout.base, *(stream.key for stream in self._streams)]
         command = LEAVE.call(keys, self._group, self._heart.consumer, self._layout.shards)
-        with suppress(SourceError):  # then the others find out by themselves that we are gone
-            await self._commits.ask(lambda connection: connection.ask(command))
+        if self._has_joined:
+            with suppress(SourceError):  # then the others find out by themselves that we are gone
+                await self._commits.ask(lambda connection: connection.ask(command))
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -155,11 +155,11 @@ class Seat:
         for place in places:
             if (stream := self._by_place.get(place)) is not None:
                 stream.is_paused = False
-        self._intake.wake()
+        self._intake.go_on()
 
     async def commit(self, progress: Mapping[Place, Progress]) -> None:
         """Finish entries, all in one round trip."""
-        keys = [self._layout.members, self._layout.owners]
+        keys = [self._layout.base]
         words: list[Word] = []
         parts: list[tuple[Stream, int, Sequence[int]]] = []
         for place, reached in progress.items():
@@ -229,6 +229,7 @@ class Seat:
         streams = [stream for stream in self._streams if stream.is_owned and stream.shard in shards]
         for stream in streams:
             stream.is_leaving = True
+        tenures = [stream.tenure for stream in streams]
         places = [stream.place for stream in streams]
         try:
             progress = await self._ask_back(places)
@@ -236,9 +237,10 @@ class Seat:
                 await self.commit({place: progress[place] for place in places if place in progress})
         finally:
             self._handing = None
-            for stream in streams:
+            still = [one for one, tenure in zip(streams, tenures, strict=True) if one.tenure == tenure]
+            for stream in still:  # not those that were lost meanwhile, and perhaps gained again
                 stream.end()
-            self._heart.release(shards)
+            self._heart.release({stream.shard for stream in still})
 
     async def _ask_back(self, places: Sequence[Place]) -> Mapping[Place, Progress]:
         try:

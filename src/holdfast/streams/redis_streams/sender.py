@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast.streams.redis_streams.connection import Connection, Words
-from holdfast.streams.redis_streams.entries import words_of
+from holdfast.streams.redis_streams.entries import offset_of, words_of
 from holdfast.streams.redis_streams.layout import Layout
 from holdfast.streams.redis_streams.scripts import SEND, Word
 from holdfast.types import Outgoing
@@ -28,16 +28,27 @@ class Sender:
         self._field = field
         self._max_entries = max_entries
 
-    def send(self, producer: str, first: int, messages: Sequence[Outgoing], remember_s: float) -> None:
-        """Write messages in order, the first with this number; those whose number was written before are skipped."""
+    def send(
+        self, producer: str, first: int, messages: Sequence[Outgoing], remember_s: float
+    ) -> list[tuple[int, int] | None]:
+        """Write messages in order, the first with this number; those whose number was written before are skipped.
+
+        Says the partition and the offset of each; None where it was skipped.
+        """
         commands: list[Words] = []
         start = 0
         while start < len(messages):
             n, command = self._command(producer, first + start, messages, start, remember_s)
             commands.append(command)
             start += n
+        ids: list[bytes] = []
         for command in commands:  # one after the other: when one fails, nothing that comes after it is written
-            self._connection.ask(command)
+            ids += self._connection.ask(command)[0]
+        partition_of = self._layout.partition_of
+        return [
+            (partition_of(one.topic, one.key, one.partition, first + n), offset_of(entry)) if entry else None
+            for n, (one, entry) in enumerate(zip(messages, ids, strict=True))
+        ]
 
     def _command(
         self, producer: str, number: int, messages: Sequence[Outgoing], start: int, remember_s: float

@@ -23,7 +23,6 @@ from holdfast.streams.redis_streams.sender import Sender
 from holdfast.types import Message, Outgoing, Place
 
 _FIELD: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,100}")
-_RESERVED: Final = ("key", "header.", "null.")
 _MOST_SHARDS: Final = 1024
 _REMEMBER_S: Final = 3600.0
 """How long the numbers of our own `send` are kept: much longer than one call takes."""
@@ -37,7 +36,7 @@ _SHARDED: Final = (
 
 
 class RedisSource:
-    """A consumer of a group on Redis Streams (Redis 6.2 or newer, Valkey). A forked child, or another loop, makes its own.
+    """A consumer of a group on Redis Streams (Redis 6.2 or newer, or Valkey). A forked child makes one of its own.
 
     The URL is `redis://user:password@host:port/stream?db=0`, `rediss://…` for TLS, `unix:///path?stream=orders`. Three
     options may stand in it too: `shards` [1]: keys are spread over so many streams, `<stream>.0` and so on. `field`
@@ -45,7 +44,7 @@ class RedisSource:
     are trimmed to about so many. `start` ["earliest"]: where a new group begins. `claim_after_s` [30]: a consumer that
     was silent for so long has lost what it had. `handover_s` [10]: how long an owner may take to give shards up.
     `answer_within_s` [5]: how long an answer is waited for. `consumer` [host and process]: what the consumer's name
-    begins with. `clock_offset_s` is for tests, which move the server's clock.
+    begins with.
     """
 
     def __init__(
@@ -76,6 +75,8 @@ class RedisSource:
         if n > _MOST_SHARDS:
             raise ConfigError(f"shards={n}: must be at most {_MOST_SHARDS}")
         self._field = self._field_of(field)
+        if consumer is not None and not (isinstance(consumer, str) and _FIELD.fullmatch(consumer)):
+            raise ConfigError(f"consumer={consumer!r}: must be a name without blanks")
         self._consumer = consumer if consumer is not None else f"{socket.gethostname()}.{os.getpid()}"
         self._layout = Layout(self._address.stream, self._group, n)
         self._producer = new_token().hex()
@@ -89,7 +90,6 @@ class RedisSource:
         self._seat: Seat | None = None
         self._is_closed = False
         self._warnings: tuple[str, ...] = ()
-        self.clock_offset_s = 0.0
 
     @property
     def capabilities(self) -> SourceCapabilities:
@@ -123,7 +123,6 @@ class RedisSource:
             claim_after_s=self._claim_after_s,
             handover_s=self._handover_s,
             answer_within_s=self._answer_within_s,
-            offset_s=lambda: self.clock_offset_s,
         )
         self._warnings = await seat.take()
         self._seat = seat
@@ -155,19 +154,21 @@ class RedisSource:
 
     async def send_once(
         self, producer_id: str, first_number: int, messages: Sequence[Outgoing], *, remember_s: float = 86_400.0
-    ) -> None:
+    ) -> Sequence[tuple[int, int] | None]:
         """Write messages in order, numbered from `first_number` on, and none with a number that this producer has used.
 
         So the same call may be made again after any error. Numbers must rise from call to call, from 1; the last one is
-        remembered for `remember_s` [a day] after the latest call.
+        remembered for `remember_s` [a day] after the latest call. Says the partition and the offset of each; None where
+        it was written before.
         """
         self._check_open()
         bounds.whole("first_number", first_number, low=1)
         seconds = bounds.length("remember_s", remember_s, above=0.0)
         if not producer_id or not isinstance(producer_id, str):
             raise ConfigError(f"producer_id={producer_id!r}: must be a text of at least one character")
-        if messages:
-            await self._sends.ask(lambda _: self._sender.send(producer_id, first_number, messages, seconds))
+        if not messages:
+            return []
+        return await self._sends.ask(lambda _: self._sender.send(producer_id, first_number, messages, seconds))
 
     # ---------------------------------------------------------------- looking
 
@@ -230,7 +231,7 @@ class RedisSource:
         if field is not None and found is not None:
             raise ConfigError(f"field={field!r}: stands in the URL already, as {found!r}")
         name = field or found or "value"
-        if not _FIELD.fullmatch(name) or name.startswith(_RESERVED):
+        if not _FIELD.fullmatch(name) or name == "key" or name.startswith(("header.", "null.")):
             raise ConfigError(f"field={name!r}: must be a name of its own, not key, header.… or null.…")
         return name.encode()
 

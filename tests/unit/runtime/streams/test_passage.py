@@ -180,7 +180,7 @@ def damaged() -> list[tuple[Header, ...]]:
     found += [
         ((DUE, text), passage, history) for text in (b"", b"soon", b"-1", b"1e999", b"NaN", b"null", b'"1"', b"\xff")
     ]
-    for name, value in [
+    wrong: list[tuple[str, object]] = [
         ("topic", 1),
         ("topic", None),
         ("partition", -1),
@@ -194,8 +194,8 @@ def damaged() -> list[tuple[Header, ...]]:
         ("retries", -1),
         ("elapsed_s", -0.5),
         ("letter", []),
-    ]:
-        found.append((due, (PASSAGE, msgspec.json.encode({**fields, name: value})), history))
+    ]
+    found += [(due, (PASSAGE, msgspec.json.encode({**fields, name: value})), history) for name, value in wrong]
     return found
 
 

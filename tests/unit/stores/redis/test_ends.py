@@ -1,4 +1,4 @@
-"""Work that comes with its end, in the keys; and that those who bring none run the script that they ran before."""
+"""Work that comes with its end, in the keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that comes with its end, in the tables; and that those who bring none pay nothing for it."""
+"""Work that comes with its end, in the tables."""
 
 from __future__ import annotations
 

@@ -1,32 +1,40 @@
--- The head of every script. Members are a sorted set: a consumer, and until when it is alive, in milliseconds of the
--- server's clock. One whose entries or shards others may have taken is given up: it never comes back under its name.
-local GIVEN_UP = -1
+-- The head of every script. B is where a group begins the names of its keys: `<stream>.<group>`.
+-- B.members are the consumers of the group; B.alive.<consumer> is there until a consumer was silent for too long. One
+-- whose entries or shards were taken since then, or who has left some, goes to B.dead, and never comes back under its
+-- name. B.owners has the consumer of each shard.
+-- A beat of a living member, a read and an acknowledgement use no command that a server refuses when its memory is
+-- full, so that those who are at work can go on.
+local B = KEYS[1]
 local MOST = 1000 -- arguments of one command; Lua can hand over a few thousand
 
-local function now_ms(offset_ms)
-  local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + tonumber(offset_ms)
+local function is_member(consumer)
+  return redis.call('SISMEMBER', B .. '.members', consumer) == 1
 end
 
--- Until when a consumer is alive: 0 or less when it has left or was given up, nil when it is none of ours.
-local function alive_until(members, consumer)
-  local score = redis.call('ZSCORE', members, consumer)
-  return score and tonumber(score)
+local function is_alive(consumer)
+  return redis.call('EXISTS', B .. '.alive.' .. consumer) == 1
 end
 
-local function is_member(members, consumer)
-  local score = alive_until(members, consumer)
-  return score ~= nil and score ~= false and score > 0
+local function owner_of(shard)
+  return redis.call('HGET', B .. '.owners', shard)
+end
+
+-- Whether a consumer is dead. If it was still a member, it is none any more: from now on its entries may be taken.
+local function is_dead(consumer)
+  if is_member(consumer) then
+    if is_alive(consumer) then
+      return false
+    end
+    redis.call('SMOVE', B .. '.members', B .. '.dead', consumer)
+    return true
+  end
+  return redis.call('SISMEMBER', B .. '.dead', consumer) == 1
 end
 
 -- Makes pending entries ours, in their order: id, fields and counted attempts of each. One that was deleted or trimmed
 -- has no fields: the server drops it from the list of pending ones, so we keep a list of our own until it is finished.
 local function take(key, group, me, ids, retries, gone)
-  local rows = {}
-  if #ids == 0 then
-    return rows
-  end
-  local found = {}
+  local rows, found = {}, {}
   for first = 1, #ids, MOST do
     local claimed = redis.call('XCLAIM', key, group, me, 0, unpack(ids, first, math.min(first + MOST - 1, #ids)))
     for _, entry in ipairs(claimed) do

@@ -1,10 +1,10 @@
 -- Read new entries of the shards that are ours, and of no other: whoever has lost one, and does not know it yet, gets
--- nothing. KEYS: owners, streams. ARGV: group, me, how many of each stream, the shard of each stream.
+-- nothing. KEYS: B, streams. ARGV: group, me, how many of each stream, the shard of each stream.
 -- Answers what XREADGROUP does; where there is nothing, from which id on each of the streams may be waited for.
 local group, me = ARGV[1], ARGV[2]
 local mine, words = {}, {}
 for n = 2, #KEYS do
-  if redis.call('HGET', KEYS[1], ARGV[n + 2]) == me then
+  if owner_of(ARGV[n + 2]) == me then
     mine[#mine + 1] = KEYS[n]
     words[#words + 1] = KEYS[n]
   end

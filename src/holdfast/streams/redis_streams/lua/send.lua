@@ -1,9 +1,9 @@
--- Write numbered messages, and none whose number was written before: a call whose answer was lost is safe to send again.
+-- Write numbered messages, and none whose number was written before: a call whose answer was lost may be sent again.
 -- KEYS: the producer's last number, streams. ARGV: the first number, for how long the last one is remembered, in
 -- milliseconds, then for each message the number of its stream, how many words follow, and those of XADD.
--- Answers how many were new.
+-- Answers the id of each, empty where it was written before.
 local last = tonumber(redis.call('GET', KEYS[1]) or 0)
-local number, at, new = tonumber(ARGV[1]), 3, 0
+local number, at, ids = tonumber(ARGV[1]), 3, {}
 
 local function remember()
   redis.call('SET', KEYS[1], string.format('%.0f', last), 'PX', ARGV[2])
@@ -17,9 +17,11 @@ while at <= #ARGV do
       remember()
       return done
     end
-    last, new = number, new + 1
+    last, ids[#ids + 1] = number, done
+  else
+    ids[#ids + 1] = ''
   end
   number, at = number + 1, at + 2 + words
 end
 remember()
-return new
+return ids
