@@ -38,6 +38,12 @@ describe("what needs attention", () => {
     expect(attentionOf({ ...well, health: "degraded", reasons })[0]?.[0]).toBe("warn");
   });
 
+  test("leads to the streams where these are the reason", () => {
+    const reasons = ["check streams failed", "check vendor failed"];
+    const lines = attentionOf({ ...well, health: "unhealthy", reasons });
+    expect(lines.map(([, , target]) => target)).toEqual(["#/streams", ""]);
+  });
+
   test("is no reason of a score that is healthy", () => {
     expect(textsOf({ reasons: ["less than 1 % of attempts failed in 5 minutes"] })).toEqual([]);
   });

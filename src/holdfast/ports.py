@@ -217,7 +217,7 @@ class Enqueued(Struct, frozen=True):
     is_conflict: bool = False
     """The idempotency key is taken by a job with another payload: nothing was stored."""
     state: JobState = JobState.QUEUED
-    """Where that job stands, when it was there already."""
+    """Where that job stands, when it was there already or came with its end."""
 
 
 class Notes(Struct, frozen=True):
@@ -347,7 +347,7 @@ class Beat(Struct, frozen=True):
     is_alive: bool
     """False: the lease was lost, the jobs belong to others, stop them."""
     cancelled: tuple[str, ...] = ()
-    """Jobs of this worker that somebody cancelled since the last heartbeat."""
+    """Jobs of this worker that somebody cancelled since the last heartbeat, or that ended elsewhere."""
 
 
 class Changed(Struct, frozen=True):
@@ -415,11 +415,13 @@ class Store(Protocol):
         """Remember new jobs, all or none; durable on return.
 
         A job whose id is known already is not new again; but one that comes with its end (`NewJob.end`) and is known
-        as not ended yet, ends so. An idempotency key holds within (tenant, task) until
-        `key_window_s` after its job has ended.
+        as not ended yet, ends so: whoever runs it loses the lease, and is told with the next heartbeat. What has ended
+        stays as it is. A batch is as if its jobs came one after the other. An idempotency key holds within (tenant,
+        task) until `key_window_s` after its job has ended.
 
         With a connection of the caller's own, an async one, they are written inside of its transaction: they are there
-        if and when it commits. ConfigError where the store does not take it.
+        if and when it commits. ConfigError where the store does not take it, and for a job that comes with its end:
+        until that transaction ended, it would hold up the worker that runs the job.
         """
 
     def enqueue_now(self, jobs: Sequence[NewJob], connection: object | None = None) -> list[Enqueued]:

@@ -15,6 +15,7 @@ from holdfast.ports import Clock, Source, Store
 
 if TYPE_CHECKING:
     from holdfast.streams.memory import MemoryBroker
+    from holdfast.streams.producer import Producer
     from holdfast.streams.url import StreamURL
 
 DEFAULT_URL = "sqlite:///holdfast.db"
@@ -87,6 +88,13 @@ def new_broker() -> MemoryBroker:
     from holdfast.streams.memory import MemoryBroker  # noqa: PLC0415
 
     return MemoryBroker()
+
+
+def new_producer(url: str, **options: Any) -> Producer:
+    """A producer for a URL; its class has the options."""
+    from holdfast.streams.producer import Producer  # noqa: PLC0415
+
+    return Producer(url, **options)
 
 
 def open_stream(url: str, group: str, clock: Clock, *, start: Literal["earliest", "latest"], broker: Any) -> Source:

@@ -79,7 +79,7 @@ def test_any_other_key_is_refused(key: Any) -> None:
 
 
 def test_headers_keep_their_order_and_a_name_may_be_there_twice() -> None:
-    pairs = [("b", "ü"), ("a", b"\xff"), ("b", None), ("c", bytearray(b"x"))]
+    pairs: Any = [("b", "ü"), ("a", b"\xff"), ("b", None), ("c", bytearray(b"x"))]
     assert outgoing("orders", b"", headers=pairs).headers == (
         ("b", "ü".encode()),
         ("a", b"\xff"),

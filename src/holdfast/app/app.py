@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 from msgspec.structs import replace
@@ -53,7 +53,10 @@ from holdfast.runtime.streams.spec import STREAM_RETRY, Decode, Order, Start, St
 from holdfast.runtime.task_name import task_name
 from holdfast.runtime.worker import Worker, WorkerSettings
 from holdfast.types import Failure, FailureContext, JobState, NewJob
-from holdfast.wiring import new_broker, open_store, open_stream, shown, store_file, url_or_default
+from holdfast.wiring import new_broker, new_producer, open_store, open_stream, shown, store_file, url_or_default
+
+if TYPE_CHECKING:
+    from holdfast.streams.producer import Producer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -117,6 +120,7 @@ class App:
         self.stream_specs: dict[str, StreamSpec] = {}
         self.scheduled: dict[str, Schedule] = {}
         self._broker: Any = None
+        self._producers: list[Producer] = []
         self._explicit_breakers: dict[str, BreakerConfig] = {}
         self._breakers: dict[str, CircuitBreaker] = {}
         self._budgets: dict[RetryBudget, str] = {}
@@ -413,11 +417,43 @@ class App:
             )
         self.stream_specs[spec.name] = spec
 
+    def producer(
+        self,
+        url: str,
+        *,
+        buffer: int = 10_000,
+        when_full: Literal["wait", "error"] = "wait",
+        full_wait: float | None = None,
+        batch: int = 100,
+        timeout: float = 120.0,
+    ) -> Producer:
+        """A `holdfast.streams.Producer` that is flushed when a worker of this app stops, and closed with the app.
+
+        One of memory:// writes where the memory:// streams of this app read.
+        """
+        new = new_producer(
+            url,
+            buffer=buffer,
+            when_full=when_full,
+            full_wait=full_wait,
+            batch=batch,
+            timeout=timeout,
+            clock=self.clock,
+            broker=self._shared_broker() if url.startswith("memory:") else None,
+        )
+        self._producers.append(new)
+        self.hooks.on_shutdown.append(new.aflush)
+        return new
+
+    def _shared_broker(self) -> Any:
+        if self._broker is None:
+            self._broker = new_broker()
+        return self._broker
+
     def open_source(self, spec: StreamSpec) -> Source:
         """A source of a stream of this app, not yet opened."""
-        if self._broker is None and spec.url.startswith("memory:"):
-            self._broker = new_broker()
-        return open_stream(spec.url, spec.group, self.clock, start=spec.start, broker=self._broker)
+        broker = self._shared_broker() if spec.url.startswith("memory:") else None
+        return open_stream(spec.url, spec.group, self.clock, start=spec.start, broker=broker)
 
     # ---- enqueueing
 
@@ -643,6 +679,8 @@ class App:
 
     def close(self) -> None:
         """Give everything back; the app can be used again."""
+        while self._producers:
+            self._producers.pop().close()
         if self._store is not None:
             self.bridge.run(self._store.close())
         self.bridge.close()
@@ -650,6 +688,8 @@ class App:
 
     async def aclose(self) -> None:
         """The same for async code."""
+        while self._producers:
+            await self._producers.pop().aclose()
         if self._store is not None:
             await self._store.close()
         self.bridge.close()

@@ -10,6 +10,7 @@
                 │               ├──fail───▶ failed          (where dead letters are switched off)
                 └──replay── dead_letter ◀──bury
 queued, retrying, waiting and running ──cancel──▶ cancelled;  running ──discard──▶ cancelled
+What comes with its end (`NewJob.end`) passes claim and then bury, complete or discard at once, wherever it stands.
 """
 
 from __future__ import annotations

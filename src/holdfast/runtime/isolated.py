@@ -143,7 +143,7 @@ class Child:
                 os._exit(1)
             return _failed(spec, delivery, error, self._clock.monotonic() - began_s, is_settled=desk.is_settled)
         if isinstance(value, Snooze):
-            return wire.Ended(snooze_s=value.seconds, is_settled=desk.is_settled)
+            return wire.Ended(snooze_s=value.seconds, snooze_why=value.why, is_settled=desk.is_settled)
         if isinstance(value, Discard):
             return wire.Ended(discard=storable(str(value.reason)), is_settled=desk.is_settled)
         result, reason = encoded(value)

@@ -456,10 +456,10 @@ class Runner:
             failure = Failure(ended.failure_type, None, ended.severity, ended.retry_after, ended.texts)  # type: ignore[arg-type]
             verdict: Verdict = Bury(ended.reason) if ended.delay_s is None else RetryAt(ended.delay_s)
             self._finish_failed(run, failure, verdict)
-        elif ended.snooze_s is not None or ended.discard is not None:
-            self._finish(
-                run, Snooze(ended.snooze_s) if ended.snooze_s is not None else Discard(ended.discard or ""), None
-            )
+        elif ended.snooze_s is not None:
+            self._finish(run, Snooze(ended.snooze_s, ended.snooze_why), None)
+        elif ended.discard is not None:
+            self._finish(run, Discard(ended.discard), None)
         else:
             self._finish_completed(run, ended.result, ended.reason)
 

@@ -49,6 +49,7 @@ class Ended(msgspec.Struct, tag="ended"):
     result: bytes = b"null"
     reason: str = ""
     snooze_s: float | None = None
+    snooze_why: str = ""
     discard: str | None = None
     is_settled: bool = False
     """It completed itself, in a transaction."""

@@ -246,19 +246,29 @@ class Buffer:
             self._refusal = self._refusal or f"{self.location}: {why}"
         return was_open
 
+    def give_up(self, why: str) -> None:
+        """Give up on all that was taken; those in line may still come in."""
+        with self._lock:
+            left = list(self._open)
+        self._fail(left, NotSent(f"{self.location}: {why}"))
+
     def drop(self, why: str) -> None:
-        """Give up on all that is left."""
+        """Give up on all, those in line included."""
         error = NotSent(f"{self.location}: {why}")
         with self._lock:
             turns, self._line = list(self._line), deque()
             left = [*self._open, *(turn.sent for turn in turns)]
             for turn in turns:
                 turn.error = error
+        self._fail(left, error)
+        wake([turn.waker for turn in turns])
+
+    def _fail(self, left: list[Sent], error: NotSent) -> None:
         for sent in left:
             if not sent.done():
                 sent.error = error
-        self.settle(left)
-        wake([turn.waker for turn in turns])
+        if left:
+            self.settle(left)
 
     def _forget(self) -> None:
         """In a forked process the threads that would send are missing, and what is unsent is the parent's to send."""

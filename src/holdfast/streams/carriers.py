@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.ports import Clock
 from holdfast.streams.buffer import Buffer, Carrier
-from holdfast.streams.opening import wanted
+from holdfast.streams.opening import broker_for, wanted
 from holdfast.streams.url import StreamURL
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def carrier_for(
     if place.scheme == "memory":
         from holdfast.streams.memory_producer import MemoryCarrier  # noqa: PLC0415
 
-        return MemoryCarrier(place, buffer, clock, broker)
+        return MemoryCarrier(place.location, buffer, clock, broker_for(place, broker))
     if place.scheme == "kafka":
         with wanted("kafka", place):
             from holdfast.streams.kafka_producer import KafkaCarrier  # noqa: PLC0415

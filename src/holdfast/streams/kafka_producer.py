@@ -26,6 +26,7 @@ _OURS: Final = {
     "message.timeout.ms": "say timeout= instead",
     "queue.buffering.max.messages": "say buffer= instead",
 }
+_PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 _LINGER_S: Final = 0.005
 _LOOK_S: Final = 0.1
 """How long the thread waits for reports before it looks around."""
@@ -110,8 +111,10 @@ class KafkaCarrier:
         self._is_closed = True
         self._wanted.set()
         self._thread.join(_CLOSE_S)
-        with suppress(KafkaException):  # what is still there is given up; without this, its end would wait for it
-            self._client.purge(blocking=False)
+        if len(self._client):
+            with suppress(KafkaException):
+                self._client.purge()
+            self._hear(0)
 
     # ---------------------------------------------------------------- reports
 
@@ -127,7 +130,13 @@ class KafkaCarrier:
 
     def _hear(self, wait_s: float) -> None:
         """Have `_report` called for all that is reported, then settle it in one go."""
-        self._client.poll(wait_s)
+        try:
+            self._client.poll(wait_s)
+        except (KafkaException, SystemError) as error:
+            # The binding raises what the client cannot go on after out of here, and loses a report on the way.
+            cause = error.__cause__ if isinstance(error, SystemError) else error
+            self._trouble = words(cause) if isinstance(cause, KafkaException) else str(error)
+            self._is_broken = True
         done: list[Sent] = []
         with suppress(IndexError):  # several threads may hear at once
             while self._reports:
@@ -136,8 +145,6 @@ class KafkaCarrier:
             self._buffer.settle(done)
 
     def _report(self, sent: Sent, error: KafkaError | None, message: Message) -> None:
-        if sent.error is not None:
-            return  # the producer was closed, and has given up on it
         if error is None:
             offset = message.offset()
             sent.partition = message.partition()  # type: ignore[assignment]
@@ -147,10 +154,14 @@ class KafkaCarrier:
         self._reports.append(sent)
 
     def _given_up(self, sent: Sent, error: KafkaError) -> NotSent:
-        if error.code() == KafkaError._MSG_TIMED_OUT:
+        code = error.code()
+        if code in _PURGED:
+            why = "not written when the producer was closed" if self._is_closed else "the client could not go on"
+        elif code == KafkaError._MSG_TIMED_OUT:
             why = f"not acknowledged within {self._timeout_s:g} s"
-            return NotSent(f"{self._where(sent)}: {why}{'; ' if self._trouble else ''}{self._trouble}")
-        return NotSent(f"{self._where(sent)}: {words(error)}")
+        else:
+            return NotSent(f"{self._where(sent)}: {words(error)}")
+        return NotSent(f"{self._where(sent)}: {why}{'; ' if self._trouble else ''}{self._trouble}")
 
     def _where(self, sent: Sent) -> str:
         return f"{self._settings}: topic {sent.topic}"
@@ -158,10 +169,8 @@ class KafkaCarrier:
     # ---------------------------------------------------------------- trouble
 
     def _heard(self, error: KafkaError) -> None:
-        """What the client complains of; most of it heals by itself."""
+        """What the client complains of, and heals by itself."""
         self._trouble = words(error)
-        if error.fatal():
-            self._is_broken = True
 
     def _refused(self, sent: Sent, error: KafkaException) -> bool:
         inner = kafka_error(error)
@@ -177,17 +186,14 @@ class KafkaCarrier:
         Only when all that the old one had taken has been reported, so that nothing passes it on the way. It is not sent
         again: some of it may be written, and nobody knows which.
         """
-        log.error(
-            "%s: the client cannot go on: %s; %d messages on their way are given up, and a new client takes over",
-            self._settings,
-            self._trouble,
-            len(self._client),
-        )
+        why = self._trouble
+        log.error("%s: the client cannot go on, and a new one takes over: %s", self._settings, why)
         with suppress(KafkaException):
             self._client.purge(in_queue=True, in_flight=False)
         while len(self._client) and not self._is_closed:
             self._hear(_LOOK_S)
         if not self._is_closed:
+            self._buffer.give_up(f"nobody knows whether it is written: {why}")
             self._client = self._made()
             self._is_broken = False
             self._buffer.advance()

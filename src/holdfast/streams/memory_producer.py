@@ -10,18 +10,17 @@ from holdfast.ports import Clock
 from holdfast.streams.buffer import Buffer, Carrier
 from holdfast.streams.memory import MemoryBroker
 from holdfast.streams.sent import Sent
-from holdfast.streams.url import StreamURL
 from holdfast.types import Outgoing
 
 
 class MemoryCarrier:
     """Writes on the sender's own thread; a broker that is away has lost the message at once, as nobody would retry."""
 
-    def __init__(self, place: StreamURL, buffer: Buffer, clock: Clock, broker: MemoryBroker | None) -> None:
-        self._location = place.location
+    def __init__(self, location: str, buffer: Buffer, clock: Clock, broker: MemoryBroker) -> None:
+        self._location = location
         self._buffer = buffer
         self._clock = clock
-        self._broker = broker or MemoryBroker()
+        self._broker = broker
         self._done: deque[Sent] = deque()
 
     def put(self, sent: Sent, message: Outgoing) -> bool:

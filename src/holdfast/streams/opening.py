@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from holdfast.errors import ConfigError
 from holdfast.ports import Clock, Source
 from holdfast.streams.url import StreamURL, parse
 
-__all__ = ["StreamURL", "open_source", "parse", "wanted"]
+if TYPE_CHECKING:
+    from holdfast.streams.memory import MemoryBroker
 
+__all__ = ["StreamURL", "broker_for", "open_source", "parse", "wanted"]
+
+_MOST_PARTITIONS: Final = 1000
 _PACKAGES: Final = {"kafka": "confluent_kafka", "redis": "redis"}
 
 
@@ -33,7 +37,8 @@ def open_source(
     if place.scheme == "memory":
         from holdfast.streams.memory import MemorySource  # noqa: PLC0415
 
-        return MemorySource(url, group, clock, start=start, **options)
+        broker = broker_for(place, options.pop("broker", None))
+        return MemorySource(place.topic, group, clock, start=start, broker=broker, **options)
     if place.scheme == "kafka":
         with wanted("kafka", place):
             from holdfast.streams.kafka import KafkaSource  # noqa: PLC0415
@@ -41,6 +46,22 @@ def open_source(
     with wanted("redis", place):
         from holdfast.streams.redis_streams import RedisSource  # noqa: PLC0415
     return RedisSource(url, group, clock, start=start, **options)
+
+
+def broker_for(place: StreamURL, broker: MemoryBroker | None = None) -> MemoryBroker:
+    """The topics of a memory:// URL: the broker given, or a new one, with as many partitions as the URL says."""
+    from holdfast.streams.memory import MemoryBroker  # noqa: PLC0415
+
+    found = MemoryBroker() if broker is None else broker
+    options = dict(place.options)
+    partitions = options.pop("partitions", None)
+    if options:
+        raise place.refusal(f"has no option {min(options)!r}; there is partitions")
+    if partitions is not None:
+        if not place.topic or not partitions.isdecimal() or not 0 < int(partitions) <= _MOST_PARTITIONS:
+            raise place.refusal(f"partitions must be a number of the topic's, from 1 to {_MOST_PARTITIONS}")
+        found.create_topic(place.topic, int(partitions))
+    return found
 
 
 @contextmanager

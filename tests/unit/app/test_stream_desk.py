@@ -37,7 +37,7 @@ async def sent(app: App, n: int, topic: str = "orders") -> None:
 
 
 class Silent:
-    """A source whose server says nothing, and that takes long to be closed."""
+    """A source whose server says nothing, and that cannot be closed either; or one that fails."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
@@ -51,7 +51,8 @@ class Silent:
 
     async def close(self) -> None:
         self.is_closed = True
-        await asyncio.Event().wait()
+        if self.error is None:
+            await asyncio.Event().wait()
 
 
 def with_source(app: App, source: Silent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +145,7 @@ async def test_a_stuck_key_makes_the_app_less_well_and_is_named() -> None:
     await reported(app, stream_report("bill", stuck))
     health = await app.ahealth()
     assert health.checks["streams"].error == (
-        "SourceError: stream bill: partition 3 of orders has waited 61 s for message orders/3/12, key 'A'"
+        "holdfast.errors.SourceError: stream bill: partition 3 of orders has waited 61 s for message orders/3/12, key 'A'"
     )
     assert (health.status, health.healthy) == ("degraded", True)
     assert health.reasons == ("check streams failed",)
@@ -155,7 +156,7 @@ async def test_messages_that_wait_while_no_worker_reads_are_a_trouble() -> None:
     assert (await app.ahealth()).checks["streams"].status == "ok"
     await sent(app, 2)
     assert (await app.ahealth()).checks["streams"].error == (
-        "SourceError: stream bill: no worker reads it, and 2 messages wait"
+        "holdfast.errors.SourceError: stream bill: no worker reads it, and 2 messages wait"
     )
     await reported(app, stream_report("bill", part(0, lag=2)))
     assert (await app.ahealth()).checks["streams"].status == "ok"
@@ -165,7 +166,10 @@ async def test_a_server_that_is_away_is_a_trouble_and_no_reason_to_be_unhealthy(
     app = shop()
     await reported(app, stream_report("bill", away="no route to kafka"))
     health = await app.ahealth()
-    assert health.checks["streams"].error == "SourceError: stream bill: its server is away: no route to kafka"
+    assert (
+        health.checks["streams"].error
+        == "holdfast.errors.SourceError: stream bill: its server is away: no route to kafka"
+    )
     assert health.healthy
 
 
@@ -177,7 +181,7 @@ async def test_a_check_of_ones_own_has_its_own_limit_and_streams() -> None:
     await reported(app, stream_report("bill", stuck))
     checks = (await app.ahealth()).checks
     assert (checks["streams"].status, checks["billing"].status) == ("failed", "ok")
-    assert checks["shipping"].error == "NotFound: no stream is named 'ship', and no worker reports one"
+    assert checks["shipping"].error == "holdfast.errors.NotFound: no stream is named 'ship', and no worker reports one"
     await reported(app, stream_report("bill", replace(stuck, partition=1, stuck_s=120.0)))
     assert (await app.ahealth()).checks["billing"].status == "failed"
 

@@ -21,9 +21,11 @@ from holdfast.runtime import reports
 from holdfast.runtime.exposition import Metric, Sample, text_of
 from holdfast.runtime.guards.breaker import CircuitBreaker
 from holdfast.runtime.reports import Line
+from holdfast.runtime.streams.views import line_of
 from holdfast.runtime.worker import Report
 from holdfast.testing import ManualClock
 from holdfast.types import JobState
+from tests.unit.reported import part, reported, stream_report
 
 MEMORY = Capabilities(name="memory", location="here", is_durable=False, is_shared=False, has_transactions=False)
 Labels = frozenset[tuple[str, str]]
@@ -218,9 +220,18 @@ async def test_a_registry_of_ones_own_collects_the_same() -> None:
 async def test_every_metric_and_its_labels_are_in_the_reference() -> None:
     text = REFERENCE.read_text()
     documented = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in _ROW.findall(text)}
-    look = await subject._look_or_none(await app_with_a_past())
+    app = await app_with_a_past()
+    bill = stream_report("bill", part(0, lag=3))
+    await reported(app, bill)
+    look = await subject._look_or_none(app)
     report = Report(
-        worker="w", pid=1, why_not_ready="", last_exchange_s=1.0, running=1, counts={"failed": 1, "failed:network": 1}
+        worker="w",
+        pid=1,
+        why_not_ready="",
+        last_exchange_s=1.0,
+        running=1,
+        counts={"failed": 1, "failed:network": 1},
+        streams=(line_of(bill),),
     )
     line = Line(ManualClock(), is_open=True)
     line._heard = report, ManualClock().monotonic()

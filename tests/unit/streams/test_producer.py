@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -266,7 +267,12 @@ def test_many_threads_never_hold_more_than_the_buffer_and_each_keeps_its_order(
         most = max(most, producer.unsent)
 
     server.faults = [look] * 10_000
-    threads = [_in_thread(lambda n=n: [producer.send(value=f"{n}:{m}") for m in range(300)]) for n in range(4)]
+
+    def send(name: int) -> None:
+        for m in range(300):
+            producer.send(value=f"{name}:{m}")
+
+    threads = [_in_thread(partial(send, n)) for n in range(4)]
     for finish in threads:
         finish()
     producer.flush()
@@ -284,8 +290,8 @@ def test_who_comes_while_others_stand_in_line_goes_behind_them(
     producer.send(value="0")
     finishes = []
     for n in range(1, 5):
-        finishes.append(_in_thread(lambda n=n: producer.send(value=f"{n}")))
-        _until(lambda n=n: len(producer._buffer._line) == n)
+        finishes.append(_in_thread(partial(producer.send, value=f"{n}")))
+        _until(partial(_is_long, producer, n))
     server.is_open.set()
     for finish in finishes:
         finish()
@@ -567,6 +573,10 @@ class _Hasty:
 
     def wait(self, event: threading.Event, seconds: float | None) -> bool:
         return event.wait(0.0 if seconds is not None else 30)
+
+
+def _is_long(producer: Producer, count: int) -> bool:
+    return len(producer._buffer._line) == count
 
 
 async def _result(sent: Sent) -> object:

@@ -21,10 +21,15 @@ export function attentionOf(of: Told): readonly Line[] {
     ...noWorker(of),
     ...of.open_breakers.map((key): Line => ["bad", `The breaker ${key} is open.`, href("breakers")]),
     ...firing.map((alert): Line => ["bad", `${alert.name}: ${alert.text}`, href("alerts")]),
-    ...reasons.map((reason): Line => [tone, `${reason.slice(0, 1).toUpperCase()}${reason.slice(1)}.`, ""]),
+    ...reasons.map((reason): Line => [tone, `${reason.slice(0, 1).toUpperCase()}${reason.slice(1)}.`, placeOf(reason)]),
     ...(of.is_durable ? [] : [["warn", `Jobs may be lost with the store: ${of.durability}`, ""] as const]),
     ...of.warnings.map((text): Line => ["warn", text, ""]),
   ];
+}
+
+/** Where a reason is explained, if a page does that. */
+function placeOf(reason: string): string {
+  return reason === "check streams failed" ? href("streams") : "";
 }
 
 function noWorker(of: Told): readonly Line[] {

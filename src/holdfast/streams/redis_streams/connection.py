@@ -124,14 +124,21 @@ class Connection:
                 if self._is_hung_up:
                     raise
                 reply = self._wait(command, wait_s, bell, wake)  # once more, on a new connection
+            if isinstance(reply, ResponseError) and is_for_another(reply):
+                self._turn_to(reply)
+                reply = self._wait(command, wait_s, bell, wake)
         except (RedisError, OSError) as error:
             self.losses += 1
             raise translated(error, self._location) from error
         if isinstance(reply, ResponseError):
-            if is_for_another(reply):
-                self._turn_to(reply)
             raise translated(reply, self._location) from reply
         return reply
+
+    def follow(self, other: Connection) -> None:
+        """Go to the same node of a cluster as another one."""
+        if self._node != other._node:
+            self.close()
+            self._node = other._node
 
     def hang_up(self) -> None:
         """From another thread: end whatever this connection is waiting for, with an error, and wait no more."""

@@ -1,7 +1,7 @@
 """Messages as the entries of a stream, and back.
 
 The value is the field `value` (or another that is named), the key `key`, and a header `header.<name>`, each with its
-bytes as they are, so that anybody can write them with XADD. What is None is an empty field with `null.` before its name.
+bytes as they are, so that anybody can write them with XADD. A None is an empty field with `null.` before its name.
 An entry without a value is somebody else's: its value is then all its fields, as a JSON object.
 """
 

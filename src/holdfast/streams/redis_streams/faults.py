@@ -23,6 +23,9 @@ _CLASSES: Final = (
     (exceptions.ClusterCrossSlotError, "CROSSSLOT"),
 )
 """redis-py takes the first word off the errors that it has a class for."""
+CROSSSLOT: Final = (
+    "a cluster keeps all keys of a stream together only where its name is in braces: write redis://host/{orders}"
+)
 _ELSEWHERE: Final = frozenset({"READONLY", "MASTERDOWN", "MOVED"})
 _FOR_PEOPLE: Final = frozenset({"NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "CROSSSLOT", "DBINDEX"})
 """Waiting helps against the others."""
@@ -41,7 +44,7 @@ _WORDS: Final = {
     "MASTERDOWN": "this replica has lost its primary; connect to the primary",
     "NOREPLICAS": "too few replicas are connected, nothing was written; see min-replicas-to-write",
     "WRONGTYPE": "a key of this name is there already and is no stream; choose another name, or remove it",
-    "CROSSSLOT": "a cluster keeps all keys of a stream together only where its name is in braces: write redis://host/{orders}",
+    "CROSSSLOT": CROSSSLOT,
     "DBINDEX": "there is no database of this number; there are 16 where nothing else is set, and in a cluster 0 alone",
 }
 _GONE: Final = ("NOGROUP", "UNBLOCKED")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 from msgspec import Struct
@@ -183,8 +182,10 @@ class Heart:
         return f"{self._name}.{new_token().hex()[:12]}".encode()
 
     def _tell(self, listener: Callable[..., None], *about: object) -> None:
-        with suppress(RuntimeError):  # the loop was closed without closing us
+        try:
             self._loop.call_soon_threadsafe(listener, *about)
+        except RuntimeError:  # the loop was closed without closing us: nobody is at work any more
+            self._is_stopped = True
 
 
 def _about(stream: Stream, group: bytes) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:

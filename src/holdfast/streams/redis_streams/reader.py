@@ -118,4 +118,5 @@ class Reader:
 
     def _unblock(self, client: int) -> None:
         with suppress(SourceError):  # then the wait ends by itself, or the server is away
+            self._control.follow(self._connection)
             self._control.ask((b"CLIENT", b"UNBLOCK", client))

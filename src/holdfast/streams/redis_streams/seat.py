@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -94,7 +94,7 @@ class Seat:
         """Join the group; what people should know of the server."""
 
         def join(connection: Connection) -> tuple[tuple[str, ...], Beat]:
-            warnings = look_at_server(connection, self._location)
+            warnings = look_at_server(connection, self._location, self._streams[0].topic)
             make_groups(connection, self._streams, self._group, self._location, latest=self._latest)
             return warnings, self._heart.join()
 

@@ -10,29 +10,34 @@ from redis.exceptions import ResponseError
 
 from holdfast.errors import SourceError
 from holdfast.streams.redis_streams.connection import Connection
-from holdfast.streams.redis_streams.faults import translated
+from holdfast.streams.redis_streams.faults import CROSSSLOT, translated
 from holdfast.streams.redis_streams.layout import Stream
 
 _OLDEST: Final = (6, 2)
+_TAG: Final = re.compile(r"\{[^}]+\}")
+"""What a cluster looks at, in the name of a key, to choose its node."""
 _NO_LOG: Final = (
     "the server keeps no log of its changes, so messages and what is finished may be gone when it stops: "
     "set appendonly yes"
 )
 
 
-def look_at_server(connection: Connection, location: str) -> tuple[str, ...]:
-    """What people should know; SourceError where it is too old."""
+def look_at_server(connection: Connection, location: str, stream: str) -> tuple[str, ...]:
+    """What people should know; SourceError where it is too old, or a cluster would tear our keys apart."""
     (reply,) = connection.ask((b"INFO",))
     lines = reply.decode(errors="replace").splitlines()
     info = dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
     number = info.get("valkey_version") or info.get("redis_version", "0")
     if tuple(int(part) for part in re.findall(r"\d+", number)[:2]) < _OLDEST:
         raise SourceError(f"{location}: this is Redis {number}; it must be 6.2 or newer, or Valkey")
+    if info.get("cluster_enabled") == "1" and not _TAG.search(stream):
+        raise SourceError(f"{location}: {CROSSSLOT}")
     warnings = [] if info.get("aof_enabled") == "1" else [_NO_LOG]
     policy = info.get("maxmemory_policy", "noeviction")
-    if policy.startswith("allkeys"):
+    if policy != "noeviction":
         warnings.append(
-            f"maxmemory-policy is {policy}, so whole streams may vanish when memory is full: set noeviction"
+            f"maxmemory-policy is {policy}: when memory is full, streams or the signs of life of consumers may vanish; "
+            "set noeviction"
         )
     return tuple(warnings)
 

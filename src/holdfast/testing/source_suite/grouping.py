@@ -114,7 +114,6 @@ class GroupSuite:
 
 async def _work(members: list[Member], finished: list[tuple[int, int]], n: int) -> None:
     """Finish what comes, member by member, until so many different messages are finished."""
-
     deadline = CLOCK.monotonic() + members[0].lab.patience_s
     while len(set(finished)) < n:
         assert CLOCK.monotonic() < deadline, "not all messages came in time"

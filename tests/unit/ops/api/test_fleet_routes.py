@@ -72,6 +72,7 @@ async def test_there_are_no_workers_until_one_runs(front: Shopfront) -> None:
         ("POST", "/queues/x/pause"),
         ("GET", "/workers"),
         ("GET", "/schedules"),
+        ("GET", "/streams"),
         ("GET", "/overview"),
         ("GET", "/metrics"),
         ("GET", "/retry/stats"),

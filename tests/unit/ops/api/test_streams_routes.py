@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
+from holdfast import Permanent
 from holdfast.ops.api.live import LOOK_S
+from holdfast.ports import Operation
 from holdfast.testing import ManualClock
+from holdfast.types import Change, Outgoing
 from tests.unit.ops.api.shopfront import Shopfront, listening, new_app, two_tenants
 from tests.unit.reported import counted, part, reported, stream_report, stream_spec
 
@@ -125,3 +129,76 @@ async def test_a_job_says_that_it_is_one(front: Shopfront, path: str) -> None:
     (found,) = (await front.get(path))["items"]
     assert found["origin"] == {"kind": "job"}
     assert (await front.get(f"/dead-letters/{found['id']}"))["origin"] == {"kind": "job"}
+
+
+# ---------------------------------------------------------------- letters that are messages
+
+
+@pytest.fixture
+async def given_up(front: Shopfront) -> str:
+    """The id of a message that was given up, with a secret in it."""
+
+    @front.app.stream("memory://orders", group="billing", name="bill")
+    async def bill(order: dict[str, Any]) -> None:
+        raise Permanent("no")
+
+    async with front.app.streams.source_of(front.app.stream_specs["bill"]) as source:
+        await source.send([Outgoing("orders", b'{"n":1.10,"password":"canary-53"}', b"k")])
+    await front.app.arun_until_idle()
+    (letter,) = (await front.app.dead_letters.alist()).items
+    return letter.id
+
+
+ORIGIN = {"kind": "message", "group": "billing", "topic": "orders", "partition": 0, "offset": "0"}
+
+
+async def test_a_message_says_where_it_came_from_wherever_it_is_shown(front: Shopfront, given_up: str) -> None:
+    (listed,) = (await front.get("/dead-letters"))["items"]
+    assert listed["origin"] == ORIGIN
+    for path in (f"/dead-letters/{given_up}", f"/jobs/{given_up}"):
+        assert (await front.get(path))["origin"] == ORIGIN
+    (line,) = (await front.client.get("/dead-letters/export")).text.splitlines()
+    assert json.loads(line)["origin"] == ORIGIN
+    table = (await front.client.get("/dead-letters/export?format=csv")).text
+    assert table.splitlines()[0].endswith(",origin")
+    assert '""topic"":""orders""' in table
+    assert "canary-53" not in line + table
+    assert (await front.get("/streams/bill"))["dead_letters"] == 1
+
+
+async def test_an_origin_that_an_edit_has_spoiled_is_read_from_the_original(front: Shopfront, given_up: str) -> None:
+    edit = Operation(change=Change.REPLAY, ids=[given_up], payload=b'{"origin": 1}')
+    await front.app.store.change(edit)
+    assert (await front.get(f"/jobs/{given_up}"))["origin"] == ORIGIN
+
+
+async def test_a_message_goes_to_its_topic_when_asked_and_byte_for_byte(front: Shopfront, given_up: str) -> None:
+    answer = await front.post(f"/dead-letters/{given_up}/retry", {"to_topic": True})
+    assert answer == {"id": given_up, "is_done": True, "state": "queued"}
+    await front.app.arun_until_idle()
+    async with front.app.streams.source_of(front.app.stream_specs["bill"]) as source:
+        values = [one.value async for batch in source.read("orders") for one in batch]
+    assert values == [b'{"n":1.10,"password":"canary-53"}'] * 2
+    await front.post(f"/dead-letters/{given_up}/retry", {"to_topic": True}, status=409)
+
+
+async def test_a_job_has_no_topic_to_go_to(front: Shopfront) -> None:
+    (job,) = await front.letters(500)
+    refused = await front.post(f"/dead-letters/{job}/retry", {"to_topic": True}, status=422)
+    assert "is a job of shop.charge" in refused["detail"]
+
+
+async def test_an_edited_letter_is_checked_before_it_goes(front: Shopfront, given_up: str) -> None:
+    shown = (await front.get(f"/dead-letters/{given_up}"))["arguments"]
+    good = {"arguments": shown | {"value": {"n": 2}}}
+    assert await front.post("/tasks/bill/validate", good) == {"is_valid": True, "errors": []}
+    bad = await front.post("/tasks/bill/validate", {"arguments": {"value": 1}})
+    assert not bad["is_valid"]
+    await front.post(f"/dead-letters/{given_up}/retry", {"arguments": {"value": 1}}, status=422)
+    await front.post(f"/dead-letters/{given_up}/retry", good)
+
+
+async def test_a_breaker_of_a_stream_is_shown_with_its_settings(front: Shopfront, given_up: str) -> None:
+    del given_up
+    breakers = {one["key"]: one for one in (await front.get("/breakers"))["items"]}
+    assert (breakers["bill"]["tasks"], breakers["bill"]["window"]) == (["bill"], "5 in a row")
