@@ -615,6 +615,8 @@ class Worker:
         self._remember(settlements)
         if refused:
             self._take_back(refused)
+        if self.streams.carried:
+            self.streams.carried.difference_update(one.id for one in settlements)
         runner.counts.answered()
         return reply
 
@@ -670,12 +672,14 @@ class Worker:
     def _take_back(self, refused: Sequence[str]) -> None:
         """These settlements have not taken effect, so that is not how their attempts ended."""
         counts = self.runner.counts
-        counts.add(self.runner.now(), "", "lost", len(refused))
+        # A letter that was carried to its stream may be handled, and have ended, before we say that it was sent.
+        late = [job for job in refused if job not in self.streams.carried]
         for job in refused:
             counts.correct(job)
-        _logger.warning(
-            "%d settlements came too late, their leases were lost: %s", len(refused), ", ".join(refused[:5])
-        )
+        if not late:
+            return
+        counts.add(self.runner.now(), "", "lost", len(late))
+        _logger.warning("%d settlements came too late, their leases were lost: %s", len(late), ", ".join(late[:5]))
 
     async def _flush(self, deadline_s: float) -> bool:
         """Send what there is to say, until then; what a lost answer brought is given back. Whether all was said."""

@@ -145,7 +145,10 @@ class KafkaCarrier:
             self._buffer.settle(done)
 
     def _report(self, sent: Sent, error: KafkaError | None, message: Message) -> None:
+        if sent.error is not None:
+            return  # it was given up on already
         if error is None:
+            self._trouble = ""
             offset = message.offset()
             sent.partition = message.partition()  # type: ignore[assignment]
             sent.offset = -1 if offset is None else offset

@@ -17,12 +17,13 @@ import pytest
 
 from holdfast.clock import SystemClock
 from holdfast.errors import BufferFull, ConfigError, Invalid, NotSent, SourceAway, SourceError
+from holdfast.ports import Progress
 from holdfast.streams import Producer, Sent
 from holdfast.streams import producer as producer_module
 from holdfast.streams.batches import Batches
-from holdfast.streams.memory import MemoryBroker
+from holdfast.streams.memory import MemoryBroker, MemorySource
 from holdfast.testing import ManualClock
-from holdfast.types import Outgoing
+from holdfast.types import Outgoing, Place
 from tests.servers import free_port
 
 
@@ -167,6 +168,35 @@ def test_in_memory_a_message_is_there_when_send_returns() -> None:
             lost.wait()
         with pytest.raises(NotSent, match="1 message was given up"):
             producer.flush()
+
+
+class _Nobody:
+    """An owner that takes what it is given."""
+
+    def assigned(self, positions: object) -> None:
+        pass
+
+    async def revoked(self, places: object) -> dict[Place, Progress]:
+        return {}
+
+    def lost(self, places: object) -> None:
+        pass
+
+    def away(self, why: str) -> None:
+        pass
+
+
+async def test_what_a_thread_sends_in_memory_wakes_the_source_that_waits_for_it() -> None:
+    asyncio.get_running_loop().set_debug(True)  # it then raises when another thread does what it may not
+    broker = MemoryBroker()
+    source = MemorySource("orders", "billing", SystemClock(), broker=broker)
+    await source.open("orders", (), _Nobody())
+    waiting = asyncio.create_task(source.receive(10, 30.0))
+    await _turns()
+    with Producer("memory://orders", broker=broker) as producer:
+        await asyncio.to_thread(producer.send, value="a")
+    assert [message.value for message in await waiting] == [b"a"]
+    await source.close()
 
 
 async def test_async_code_awaits_room_and_the_written_message(produce: Callable[..., Producer], server: Server) -> None:

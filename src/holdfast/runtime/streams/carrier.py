@@ -23,13 +23,14 @@ _RETRY: Final = RetryPolicy(max_retries=100, initial_delay=0.5, multiplier=2.0, 
 SourceOf = Callable[[StreamSpec], Awaitable[Source]]
 
 
-def carrier_of(spec: StreamSpec, source_of: SourceOf, clock: Clock) -> TaskSpec:
-    """The task by whose name the stream's letters are in the store."""
+def carrier_of(spec: StreamSpec, source_of: SourceOf, clock: Clock, on_carried: Callable[[str], object]) -> TaskSpec:
+    """The task by whose name the stream's letters are in the store; `on_carried` is told the ids of those it sends."""
 
     async def carry(letter: Letter, letter_id: str, attempt: int) -> Snooze | None:
         source = await source_of(spec)
         message = carried(letter, letter_id, attempt=attempt)
         mark = marker(dlq_topic(letter.message.topic), letter_id, at=clock.now(), key=letter.message.key)
+        on_carried(letter_id)
         await source.send([message])
         await source.send([mark])
         return None if letter.to == "topic" else Snooze(_UNTIL_HANDLED_S, f"sent to {message.topic}")

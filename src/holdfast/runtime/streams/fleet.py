@@ -40,7 +40,11 @@ class WorkerStreams:
         self._rng = rng
         self._senders: dict[str, Source] = {}
         self.pumps: list[StreamPump] = []
-        self.carriers: dict[str, TaskSpec] = {one.name: carrier_of(one, self._sender, clock) for one in specs}
+        self.carried: set[str] = set()
+        """Letters that were sent, and are not settled yet."""
+        self.carriers: dict[str, TaskSpec] = {
+            one.name: carrier_of(one, self._sender, clock, self.carried.add) for one in specs
+        }
         self.queues = tuple(one.task.queue for one in specs)
 
     def open(self, new_runner: NewRunner, guards: SharedGuards, on_news: Callable[[], None]) -> None:

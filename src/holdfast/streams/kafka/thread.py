@@ -27,7 +27,8 @@ _SHORT_SLICE_S: Final = 0.002
 """or so long when it had something to say just now."""
 _JUST_NOW_S: Final = 0.1
 _NAP_S: Final = 0.1
-_SHORT_NAP_S: Final = 0.001
+_FIRST_NAP_S: Final = 0.0002
+_LONGEST_SHORT_NAP_S: Final = 0.005
 _REST_AFTER_S: Final = 0.5
 """A pause throws away what librdkafka has fetched ahead, so it must not come with every short gap."""
 _AGAIN_S: Final = 0.5
@@ -60,7 +61,10 @@ class ConsumerThread:
         self._is_in_callback = False
         self._gone: set[Place] = set()
         """Taken from us during the very call that brings messages."""
+        self._stash: list[Any] = []
+        """Came while nobody asked, with a poll for something else."""
         self._place_at = 0.0
+        self._short_nap_s = _FIRST_NAP_S
         self._idle_since: float | None = None
         self._heard_at = 0.0
         self._last_words = ""
@@ -156,7 +160,10 @@ class ConsumerThread:
         self._assignment.rest(False)
         self._gone.clear()
         limit = self._wanted
-        batch = self._consumer.consume(limit, 0)
+        batch = self._stash[:limit]
+        del self._stash[:limit]
+        if len(batch) < limit:
+            batch += self._consumer.consume(limit - len(batch), 0)
         if not batch:
             # Not consume: it waits for as many as it was asked for, or for the whole time.
             is_busy = self._clock.monotonic() - self._heard_at < _JUST_NOW_S
@@ -185,12 +192,27 @@ class ConsumerThread:
             self._idle_since = now
         if now - self._idle_since >= _REST_AFTER_S:
             self._assignment.rest(True)
-        is_answer_due = self._commits.is_waiting
-        self._clock.wait(self._bell, _SHORT_NAP_S if is_answer_due else _NAP_S)
-        if is_answer_due or self._assignment.is_resting:
-            self._gone.clear()
-            if (raw := self._consumer.poll(0)) is not None:
-                self._hand_over([raw])
+        if not self._commits.is_waiting:
+            self._clock.wait(self._bell, _NAP_S)
+            if self._assignment.is_resting:
+                self._glance()
+            return
+        self._clock.wait(self._bell, self._short_nap_s)
+        self._short_nap_s = min(2 * self._short_nap_s, _LONGEST_SHORT_NAP_S)
+        self._glance()
+        if not self._commits.is_waiting:
+            self._short_nap_s = _FIRST_NAP_S
+
+    def _glance(self) -> None:
+        """Hear what the group and the broker have to say; a message that comes along is kept for whoever asks next."""
+        self._gone.clear()
+        raw = self._consumer.poll(0)
+        if raw is None:
+            return
+        if raw.error() is not None:
+            self._note(raw)
+        elif (raw.topic(), raw.partition()) not in self._gone:
+            self._stash.append(raw)
 
     def _leave(self) -> None:
         self._is_stopping = True
@@ -285,6 +307,7 @@ class ConsumerThread:
     def _taken(self, partitions: list[TopicPartition]) -> set[Place]:
         places = {(found.topic, found.partition) for found in partitions}
         self._gone |= places
+        self._stash = [raw for raw in self._stash if (raw.topic(), raw.partition()) not in places]
         return places
 
     def _forget(self, places: set[Place]) -> None:

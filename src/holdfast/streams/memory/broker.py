@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class MemoryBroker:
-    """What a server is to other sources. It is used from one event loop, and forgets everything with the process.
+    """What a server is to other sources. Sources use it from one event loop, producers from any thread; it forgets
+    everything with the process.
 
     `partitions` [1]: of a topic that nobody has made with another number. A key's partition is its CRC-32 modulo that
     number; messages without a key take turns.
@@ -29,6 +31,7 @@ class MemoryBroker:
         self._turns = 0
         self._listeners: set[Callable[[], None]] = set()
         self._why_away = ""
+        self._writing = threading.Lock()  # producers write from threads of their own
 
     # ---------------------------------------------------------------- for tests
 
@@ -80,12 +83,13 @@ class MemoryBroker:
 
     def append(self, messages: Sequence[Outgoing], now: float) -> list[Message]:
         """Add messages, all or none, and wake those who wait for them; says what they are now."""
-        targets = [self._place_of(message) for message in messages]
         written: list[Message] = []
-        for message, place in zip(messages, targets, strict=True):
-            log = self.log(place)
-            log.append(Message(*place, len(log), message.key, message.value, tuple(message.headers), now))
-            written.append(log[-1])
+        with self._writing:
+            targets = [self._place_of(message) for message in messages]
+            for message, place in zip(messages, targets, strict=True):
+                log = self.log(place)
+                log.append(Message(*place, len(log), message.key, message.value, tuple(message.headers), now))
+                written.append(log[-1])
         self.wake()
         return written
 
@@ -99,7 +103,7 @@ class MemoryBroker:
 
     def wake(self) -> None:
         """Something may have changed."""
-        for wake in self._listeners:
+        for wake in list(self._listeners):
             wake()
 
     def _place_of(self, message: Outgoing) -> Place:

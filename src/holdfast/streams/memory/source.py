@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec.structs import replace
@@ -46,6 +48,8 @@ class MemorySource:
         self._member: Member | None = None
         self._turn = 0
         self._news = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
         self._is_closed = False
 
     @property
@@ -65,6 +69,8 @@ class MemorySource:
             raise SourceError(f"memory://{self._name}: is open already")
         await self.ensure(ours, like=topic)
         self._member = Member(owner, (topic, *ours), self._clock, self._handover_s, latest=self._latest)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._broker.listen(self._news.set)
         self._group.join(self._member)
 
@@ -130,7 +136,7 @@ class MemorySource:
     async def close(self) -> None:
         self._is_closed = True
         if self._member is not None:
-            self._broker.forget(self._news.set)
+            self._broker.forget(self._wake)
             self._group.leave(self._member)
             self._member = None
             self._news.set()
@@ -141,6 +147,14 @@ class MemorySource:
             self._group.expel(self._member)
 
     # ---------------------------------------------------------------- inside
+
+    def _wake(self) -> None:
+        """Something may have changed; a producer says so from threads of its own."""
+        if threading.get_ident() == self._thread:
+            self._news.set()
+        elif self._loop is not None:
+            with suppress(RuntimeError):  # it is closed: nobody waits there any more
+                self._loop.call_soon_threadsafe(self._news.set)
 
     def _check_open(self) -> None:
         if self._is_closed:

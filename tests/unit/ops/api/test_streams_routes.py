@@ -84,7 +84,7 @@ async def test_keys_errors_and_addresses_are_shown_without_secrets(front: Shopfr
         front.app,
         stream_report(
             "bill",
-            part(0, stuck_key=secret, paused=f"waits for {secret}"),
+            part(0, stuck_key=secret, paused=f"waits for {secret}", in_flight=1),
             last_error=f"OSError: {secret}",
             away=f"cannot reach {secret}",
             location=secret,

@@ -87,10 +87,11 @@ def test_the_payload_says_where_the_message_comes_from_and_what_is_in_it() -> No
     }
 
 
-def test_the_offset_of_a_redis_entry_is_its_id() -> None:
-    message = replace(ORDER, partition=0, offset=entry_offset("1700000000123-5"))
+@pytest.mark.parametrize("entry", ["1-0", "1700000000123-5"])
+def test_the_offset_of_a_redis_entry_is_its_id(entry: str) -> None:
+    message = replace(ORDER, partition=0, offset=entry_offset(entry))
     payload = payload_of(message, "billing")
-    assert msgspec.json.decode(payload)["origin"]["offset"] == "1700000000123-5"
+    assert msgspec.json.decode(payload)["origin"]["offset"] == entry
     assert read_letter(payload).message == message
 
 

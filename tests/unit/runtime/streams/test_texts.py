@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast.runtime.streams.texts import (
     HISTORY_BYTES,
@@ -71,6 +72,21 @@ def test_a_history_that_just_fits_is_left_as_it_is() -> None:
     size = len(msgspec.json.encode(attempts))
     assert len(history_of(attempts, size)) == size
     assert len(history_of(attempts, size - 1)) == size - 100
+
+
+def test_no_more_attempts_go_than_must() -> None:
+    attempts = [attempt(number) for number in range(10, 30)]
+    size = len(msgspec.json.encode(attempts[-5:]))
+    assert numbers(history_in(history_of(attempts, size))) == [25, 26, 27, 28, 29]
+    assert numbers(history_in(history_of(attempts, size - 1))) == [26, 27, 28, 29]
+
+
+def test_however_long_all_texts_of_an_attempt_are_it_fits() -> None:
+    long = "\x01" * 100_000
+    texts = dict.fromkeys(("worker", "error_name", "message", "traceback", "fingerprint", "breaker"), long)
+    data = history_of([replace(attempt(1), **texts)])
+    assert HISTORY_BYTES // 2 < len(data) <= HISTORY_BYTES
+    assert numbers(history_in(data)) == [1]
 
 
 def test_an_attempt_too_long_by_itself_is_cut() -> None:
@@ -153,6 +169,7 @@ def test_what_is_no_instant_is_refused(text: str) -> None:
         (0, "0"),
         (2**63 - 1, "9223372036854775807"),
         (2**64 - 1, "18446744073709551615"),
+        (2**64, "1-0"),
         (entry_offset("1700000000000-0"), "1700000000000-0"),
         (entry_offset("18446744073709551615-18446744073709551615"), "18446744073709551615-18446744073709551615"),
     ],

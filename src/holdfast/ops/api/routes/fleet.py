@@ -15,7 +15,7 @@ from holdfast.ops.api import schemas
 from holdfast.ops.api.asking import Asker, FleetOperator, FleetViewer, Viewer
 from holdfast.ops.api.openapi import changes, looks
 from holdfast.ops.api.shapes import breaker_of, schedule_of, task_of, worker_of
-from holdfast.ops.redact import redacted_text
+from holdfast.ops.redact import HIDDEN, redacted_text
 from holdfast.runtime.inbox import encoded_arguments
 from holdfast.runtime.spec import TaskSpec
 
@@ -38,8 +38,11 @@ async def validate_arguments(asker: Viewer, name: Name, asked: schemas.ValidateR
     """Whether these arguments fit the task's types, or are a letter of the stream's; nothing is stored."""
     if name not in asker.app.specs and name not in asker.app.stream_specs:
         raise UnknownTask(f"no task is named {name!r} here")
+    arguments = asked.arguments
+    if name in asker.app.stream_specs:  # what is hidden of a letter cannot be checked; the stored one is sent
+        arguments = {key: value for key, value in arguments.items() if value != HIDDEN}
     try:
-        decode_arguments(asker.app, name, encoded_arguments(asked.arguments))
+        decode_arguments(asker.app, name, encoded_arguments(arguments))
     except Invalid as error:
         problem = schemas.FieldProblem(where="arguments", message=redacted_text(str(error)))
         return schemas.ValidateAnswer(is_valid=False, errors=[problem])
