@@ -16,9 +16,10 @@ import pytest
 import redis
 
 from holdfast.errors import SourceAway, SourceError
+from holdfast.ports import Source
 from holdfast.testing import FaultProxy
 from holdfast.testing.source_suite.steps import CLOCK, Member, counted, numbers, own, send, together, values
-from holdfast.types import Outgoing
+from holdfast.types import Message, Outgoing
 from tests.redis_lab import RedisLab, heart_of
 from tests.servers import RedisServer, free_port
 
@@ -47,6 +48,12 @@ def written(client: redis.Redis, stream: str) -> list[bytes]:
     """The values of all entries."""
     entries: Any = client.xrange(stream)
     return [fields[b"value"] for _, fields in entries]
+
+
+async def everything(source: Source, *topics: str) -> list[Message]:
+    """All messages, in the order of their values."""
+    messages = [one for topic in topics async for batch in source.read(topic) for one in batch]
+    return sorted(messages, key=lambda one: one.value or b"")
 
 
 # ---------------------------------------------------------------- dead, slow and foreign consumers
@@ -317,11 +324,14 @@ async def test_entries_whose_answer_was_lost_come_all_the_same(lab: RedisLab) ->
     topic = await lab.topic()
     with FaultProxy("127.0.0.1", lab.server.port) as proxy:
         member = await lab.join(topic, port=proxy.port)
-        await send(lab.source(topic), topic, *numbers(10))
+        await send(lab.source(topic), topic, *numbers(3))
+        await member.take(3)
+        await send(lab.source(topic), topic, *numbers(7, first=3))
         proxy.drop_reply(to=b"XREADGROUP")
         await member.until(lambda: len(member.received) >= 10)
         assert proxy.traffic.replies_dropped == 1
-    assert counted(member.received) == dict.fromkeys(numbers(10), 1)
+        await member.nothing()
+    assert values(member.received) == numbers(10)
 
 
 async def test_messages_whose_answer_was_lost_are_not_sent_twice(lab: RedisLab, client: redis.Redis) -> None:
@@ -339,9 +349,11 @@ async def test_numbered_messages_are_written_once(lab: RedisLab, client: redis.R
     topic, other = await lab.topic(), await lab.topic()
     source = lab.source(topic)
     messages = [Outgoing(topic, b"1"), Outgoing(other, b"2"), Outgoing(topic, b"3")]
-    await source.send_once("p", 1, messages)
-    await source.send_once("p", 1, messages)
-    await source.send_once("p", 2, [*messages[1:], Outgoing(topic, b"4")])
+    first = await source.send_once("p", 1, messages)
+    assert await source.send_once("p", 1, messages) == [None, None, None]
+    *again, new = await source.send_once("p", 2, [*messages[1:], Outgoing(topic, b"4")])
+    assert again == [None, None]
+    assert [*first, new] == [(0, one.offset) for one in await everything(source, topic, other)]
     await source.send_once("q", 1, messages[:1])
     assert written(client, topic) == [b"1", b"3", b"4", b"1"]
     assert client.xlen(other) == 1
@@ -596,6 +608,20 @@ async def test_what_a_killed_process_had_goes_to_others(lab: RedisLab, client: r
         member = await lab.join(topic)
         assert values(await member.take(3)) == numbers(3)
     assert len(consumers(client, topic)) == 1
+
+
+async def test_a_wait_ends_at_once_when_a_stream_is_resumed(lab: RedisLab) -> None:
+    topic = await lab.topic()
+    member = await lab.join(topic, ours=[f"{topic}.billing.retry.1"])
+    await send(member.source, topic, *numbers(10))
+    began_s = CLOCK.monotonic()
+    for _ in range(10):
+        member.source.pause([(topic, 0)])
+        waiting = asyncio.create_task(member.look(limit=1, wait_s=5.0))
+        await member.source.lags([topic])
+        member.source.resume([(topic, 0)])
+        assert len(await waiting) == 1
+    assert CLOCK.monotonic() - began_s < 5.0  # it would be ten waits in the server, of a second each
 
 
 # ---------------------------------------------------------------- other ways to a server

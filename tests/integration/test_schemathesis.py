@@ -14,6 +14,8 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from holdfast import App, Permanent
 from holdfast.ops.api import ApiSettings, build_api
 from holdfast.ops.api.tokens import make_token
+from holdfast.types import Outgoing
+from tests.unit.reported import part, reported, stream_report
 
 EXAMPLES = 2
 TOKEN = make_token(name="tester", role="admin")
@@ -28,6 +30,16 @@ def _api() -> FastAPI:
             raise Permanent("declined")
         return "charged"
 
+    @app.stream("memory://orders", group="billing", name="bill")
+    async def bill(order: dict[str, Any]) -> None:
+        raise Permanent("declined")
+
+    async def given_up() -> None:
+        async with app.streams.source_of(app.stream_specs["bill"]) as source:
+            await source.send([Outgoing("orders", b"{}", b"key")])
+        await reported(app, stream_report("bill", part(0, lag=3, position=7, stuck_id="orders/0/7", stuck_s=1.5)))
+
+    app.bridge.run(given_up())
     app.schedule(charge.bind(1), every=60, name="nightly")
     app.enqueue_many([charge.bind(i, 500 * (i == 0)) for i in range(50)])
     app.run_until_idle()

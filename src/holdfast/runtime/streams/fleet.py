@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from holdfast.errors import ConfigError
+from holdfast.policy.backoff import Backoff
 from holdfast.ports import Clock, Source, Store, StreamReport
 from holdfast.runtime.shared.guards import SharedGuards
 from holdfast.runtime.spec import TaskSpec
@@ -14,6 +16,9 @@ from holdfast.runtime.streams.pump import NewRunner, StreamPump
 from holdfast.runtime.streams.spec import StreamSpec
 from holdfast.runtime.tracing import Tracer
 from holdfast.types import Rng
+
+_AGAIN: Final = Backoff(initial_delay=1.0, multiplier=2.0, max_delay=60.0)
+_HAND_OVER_S: Final = 10.0
 
 
 class WorkerStreams:
@@ -39,6 +44,10 @@ class WorkerStreams:
         self._clock = clock
         self._rng = rng
         self._senders: dict[str, Source] = {}
+        self._new_pump: Callable[[StreamSpec], StreamPump]
+        self._replacing: set[asyncio.Task[None]] = set()
+        self._broken: dict[str, int] = {}
+        self._is_draining = False
         self.pumps: list[StreamPump] = []
         self.carried: set[str] = set()
         """Letters that were sent, and are not settled yet."""
@@ -49,8 +58,9 @@ class WorkerStreams:
 
     def open(self, new_runner: NewRunner, guards: SharedGuards, on_news: Callable[[], None]) -> None:
         """Make the pumps; on the worker's loop."""
-        self.pumps = [
-            StreamPump(
+
+        def new_pump(spec: StreamSpec) -> StreamPump:
+            pump = StreamPump(
                 spec,
                 self._new(spec),
                 store=self._store,
@@ -60,14 +70,35 @@ class WorkerStreams:
                 rng=self._rng,
                 on_news=on_news,
             )
-            for spec in self._specs
-        ]
+            pump.on_broken = self._replace
+            return pump
+
+        self._new_pump = new_pump
+        self.pumps = [new_pump(spec) for spec in self._specs]
 
     def start(self, tracer: Tracer | None) -> None:
         """Begin to receive."""
         for pump in self.pumps:
             pump.runner.tracer = tracer
             pump.start()
+
+    def _replace(self, pump: StreamPump) -> None:
+        if not self._is_draining:
+            task = asyncio.create_task(self._replace_soon(pump))
+            self._replacing.add(task)
+            task.add_done_callback(self._replacing.discard)
+
+    async def _replace_soon(self, broken: StreamPump) -> None:
+        """Another pump, with a source of its own, in the place of one whose source is broken; after a while."""
+        await broken.drain(_HAND_OVER_S)
+        tries = self._broken[broken.spec.name] = self._broken.get(broken.spec.name, 0) + 1
+        await self._clock.asleep(_AGAIN.delay(tries, rng=self._rng))
+        pump = self._new_pump(broken.spec)
+        pump.runner.set_now(broken.runner.now())
+        pump.runner.tracer = broken.runner.tracer
+        pump.on_rest = broken.on_rest
+        self.pumps[self.pumps.index(broken)] = pump
+        pump.start()
 
     def watch(self, on_rest: Callable[[], None]) -> None:
         """Tell somebody whenever one of them has nothing under way."""
@@ -103,6 +134,10 @@ class WorkerStreams:
 
     async def drain(self, grace_s: float) -> bool:
         """Stop all of them in good order; whether everything in flight was finished."""
+        self._is_draining = True
+        for task in self._replacing:
+            task.cancel()
+        await asyncio.gather(*self._replacing, return_exceptions=True)
         done = await asyncio.gather(*[pump.drain(grace_s) for pump in self.pumps])
         while self._senders:
             _, source = self._senders.popitem()

@@ -83,8 +83,9 @@ class Flow:
 
     @property
     def next_due_at(self) -> float | None:
-        """When the next one may be begun that waits for an instant."""
-        dues = [part.due_at for part in self.parts.values() if part.buffer and part.due_at]
+        """When the next one may be begun that waits for an instant, and not for room too."""
+        room = self._spec.in_flight - self.in_flight
+        dues = [part.due_at for part in self.parts.values() if part.due_at and part.buffer and self._fits(part, room)]
         dues += [self._holds[0][0]] if self._holds else []
         return min(dues, default=None)
 
@@ -212,9 +213,13 @@ class Flow:
 
     # ---- batches
 
+    def _fits(self, part: Part, room: int) -> bool:
+        """Whether one of this partition may be begun: of batches one at a time, when there is room for all of it."""
+        return room > 0 and part.range is None and (room >= self._spec.batch or not self.in_flight)
+
     def _take_batch(self, part: Part, room: int, now: float, found: list[MessageDelivery]) -> int:
         """Begin one batch of this partition, if none is under way; how many messages."""
-        if part.range is not None or (room < self._spec.batch and self.in_flight):
+        if not self._fits(part, room):
             return 0
         buffer = part.buffer
         if part.is_retry:  # each by itself: it has a history of its own

@@ -74,9 +74,11 @@ class StreamPump:
         self._last_error = ("", 0.0)
         self._away = ""
         self._tasks: list[asyncio.Task[None]] = []
+        self.on_broken: Callable[[StreamPump], None] | None = None
+        """Told when its source cannot work any more: this pump is at its end."""
         self.on_rest: Callable[[], None] | None = None
         """Told when nothing is under way, for whoever waits for that."""
-        self.runner = new_runner(spec, self._wake.set)
+        self.runner = new_runner(spec, self._on_settled)
         self._errands = Errands(
             store,
             source,
@@ -144,6 +146,7 @@ class StreamPump:
 
     async def _settled_within(self, limit_s: float) -> bool:
         deadline_s = self._clock.monotonic() + limit_s
+        self._settle()
         while self.runner.runs or self.runner.settlements or self._errands.is_busy:
             left_s = deadline_s - self._clock.monotonic()
             if left_s <= 0.0:
@@ -152,6 +155,7 @@ class StreamPump:
             with suppress(TimeoutError):
                 async with self._clock.timeout(left_s):
                     await self._progressed.wait()
+            self._settle()  # the loop that does it may have ended
         return True
 
     async def _close(self) -> None:
@@ -170,10 +174,15 @@ class StreamPump:
         await self.runner.close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A loop that ends by an error is a mistake of ours: another process begins anew."""
-        if not task.cancelled() and (error := task.exception()) is not None:
+        """A source that cannot work is opened anew; any other error is a mistake of ours, for another process to mend."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        self._note_error(f"{type(error).__name__}: {error}")
+        if isinstance(error, SourceError) and self.on_broken is not None:
+            _logger.error("stream %s cannot be read, and is opened anew: %s", self.spec.name, error)
+            self.on_broken(self)
+        else:
             _logger.critical("stream %s has failed in a way that nobody thought of", self.spec.name, exc_info=error)
-            self._note_error(f"{type(error).__name__}: {error}")
             self.runner.must_be_replaced = True
             self._on_news()
 
@@ -219,11 +228,9 @@ class StreamPump:
             try:
                 messages = await self._source.receive(limit, _WAIT_S)
                 tries = 0
-            except SourceError as error:
+            except SourceAway as error:
                 tries += 1
                 self._note_error(str(error))
-                if not isinstance(error, SourceAway):
-                    _logger.error("stream %s cannot be read: %s", self.spec.name, error)
                 await self._clock.asleep(_AGAIN.delay(tries, rng=self._rng))
                 continue
             self._has_nothing = not messages
@@ -241,11 +248,7 @@ class StreamPump:
                 await self._wait()
 
     async def _turn(self) -> None:
-        settlements, self.runner.settlements = self.runner.settlements, []
-        for one in settlements:
-            if (attempt := one.attempt) is not None and attempt.failure_type is not None:
-                self._last_error = (f"{attempt.error_name}: {in_a_line(attempt.message)}", attempt.ended_at)
-            self._flow.settle(one)
+        self._settle()
         deliveries = self._flow.next()
         if deliveries:
             try:
@@ -257,6 +260,17 @@ class StreamPump:
         if self._guards.is_urgent:
             self._on_news()
         self._rest()
+
+    def _settle(self) -> None:
+        settlements, self.runner.settlements = self.runner.settlements, []
+        for one in settlements:
+            if (attempt := one.attempt) is not None and attempt.failure_type is not None:
+                self._last_error = (f"{attempt.error_name}: {in_a_line(attempt.message)}", attempt.ended_at)
+            self._flow.settle(one)
+
+    def _on_settled(self) -> None:
+        self._wake.set()
+        self._progressed.set()
 
     async def _wait(self) -> None:
         due_at = self._flow.next_due_at
@@ -277,6 +291,7 @@ class StreamPump:
         else:
             self._flow.transacted(errand.delivery)
         self._progressed.set()
+        self._wake.set()  # there is room for another one
 
     def _refused(self, errand: Errand, error: SourceError) -> None:
         """The server will never take what was to be sent."""
@@ -289,6 +304,7 @@ class StreamPump:
             _logger.error("stream %s: what %s has to send is refused: %s", name, delivery.id, error)
             self._flow.refuse(delivery, error)
         self._progressed.set()
+        self._wake.set()
 
     # ---- the owner of partitions
 

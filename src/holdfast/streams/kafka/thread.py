@@ -27,7 +27,7 @@ _SHORT_SLICE_S: Final = 0.002
 """or so long when it had something to say just now."""
 _JUST_NOW_S: Final = 0.1
 _NAP_S: Final = 0.1
-_FIRST_NAP_S: Final = 0.0002
+_FIRST_NAP_S: Final = 0.0001
 _LONGEST_SHORT_NAP_S: Final = 0.005
 _REST_AFTER_S: Final = 0.5
 """A pause throws away what librdkafka has fetched ahead, so it must not come with every short gap."""
@@ -64,7 +64,7 @@ class ConsumerThread:
         self._stash: list[Any] = []
         """Came while nobody asked, with a poll for something else."""
         self._place_at = 0.0
-        self._short_nap_s = _FIRST_NAP_S
+        self._nap_s = _FIRST_NAP_S
         self._idle_since: float | None = None
         self._heard_at = 0.0
         self._last_words = ""
@@ -192,16 +192,11 @@ class ConsumerThread:
             self._idle_since = now
         if now - self._idle_since >= _REST_AFTER_S:
             self._assignment.rest(True)
-        if not self._commits.is_waiting:
-            self._clock.wait(self._bell, _NAP_S)
-            if self._assignment.is_resting:
-                self._glance()
-            return
-        self._clock.wait(self._bell, self._short_nap_s)
-        self._short_nap_s = min(2 * self._short_nap_s, _LONGEST_SHORT_NAP_S)
-        self._glance()
-        if not self._commits.is_waiting:
-            self._short_nap_s = _FIRST_NAP_S
+        is_answer_due = self._commits.is_waiting
+        self._nap_s = min(2 * self._nap_s, _LONGEST_SHORT_NAP_S) if is_answer_due else _FIRST_NAP_S
+        self._clock.wait(self._bell, self._nap_s if is_answer_due else _NAP_S)
+        if is_answer_due or self._assignment.is_resting:
+            self._glance()
 
     def _glance(self) -> None:
         """Hear what the group and the broker have to say; a message that comes along is kept for whoever asks next."""

@@ -71,7 +71,7 @@ class MemorySource:
         self._member = Member(owner, (topic, *ours), self._clock, self._handover_s, latest=self._latest)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._broker.listen(self._news.set)
+        self._broker.listen(self._wake)
         self._group.join(self._member)
 
     async def ensure(self, topics: Sequence[str], like: str) -> None:
