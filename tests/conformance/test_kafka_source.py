@@ -16,9 +16,8 @@ from holdfast.streams.kafka.settings import KafkaSettings
 from holdfast.testing.source_suite import SourceSuite
 from holdfast.testing.source_suite.steps import Start
 from tests.kafka_broker import KafkaBroker
+from tests.kafka_lab import QUICK, kill
 from tests.kafka_server import KafkaTopic
-
-_QUICK = "heartbeat.interval.ms=50&fetch.wait.max.ms=20&topic.metadata.refresh.fast.interval.ms=20&retry.backoff.ms=20"
 
 
 class _KeptSender(Sender):
@@ -44,7 +43,7 @@ class KafkaLab:
         return name
 
     def source(self, topic: str, group: str, *, start: Start = "earliest") -> KafkaSource:
-        url = f"{self._broker.url(topic)}?{_QUICK}"
+        url = f"{self._broker.url(topic)}?{QUICK}"
         source = KafkaSource(url, f"{self._prefix}.{group}", SystemClock(), start=start, session_timeout_s=1.0)
         source._sender = self._sender
         self.sources.append(source)
@@ -53,16 +52,6 @@ class KafkaLab:
     async def kill(self, source: Source) -> None:
         assert isinstance(source, KafkaSource)
         await kill(source)
-
-
-async def kill(source: KafkaSource) -> None:
-    """End its thread without a word to the group, and let go of the client, so that its heartbeats end, too."""
-    thread = source._joined._thread
-    stub = type("Gone", (), {"close": lambda _: None})()
-    thread._do(lambda: setattr(thread, "_consumer", stub))
-    thread.stop()
-    await asyncio.to_thread(thread._thread.join)
-    thread._assignment._consumer = thread._commits._consumer = stub
 
 
 @pytest.fixture(scope="module")

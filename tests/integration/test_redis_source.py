@@ -286,8 +286,11 @@ async def test_finished_entries_of_our_own_topics_are_deleted(lab: RedisLab, cli
 
 async def test_a_stream_may_be_bounded(lab: RedisLab, client: redis.Redis) -> None:
     topic = await lab.topic()
-    await send(lab.source(topic, max_entries=100), topic, *numbers(1000))
+    source = lab.source(topic, max_entries=100)
+    await send(source, topic, *numbers(1000))
     assert 100 <= client.xlen(topic) <= 300
+    await send(source, f"{topic}.dlq", *numbers(1000))
+    assert client.xlen(f"{topic}.dlq") == 1000  # nobody's dead letters vanish
 
 
 # ---------------------------------------------------------------- entries of others

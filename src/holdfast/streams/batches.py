@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -16,7 +15,6 @@ from holdfast.streams.buffer import Buffer, Carrier
 from holdfast.streams.sent import Sent
 from holdfast.types import Outgoing
 
-_LOG: Final = logging.getLogger("holdfast.streams")
 _AGAIN: Final = Backoff(initial_delay=0.05, multiplier=2.0, max_delay=1.0, min_delay=0.01, jitter="equal")
 _CLOSE_S: Final = 1.0
 
@@ -96,9 +94,7 @@ class Batches:
                 self._send(first, items)
             self._link.close()
         except Exception:  # a mistake of ours: nobody may wait for a thread that has ended
-            _LOG.exception("%s: the producer's thread has failed", self._buffer.location)
-            self._buffer.refuse("the producer has failed; the log says why")
-            self._buffer.drop("the producer has failed; the log says why")
+            self._buffer.fail()
 
     def _next(self) -> list[Item]:
         """What is sent next; empty when the producer is closed."""

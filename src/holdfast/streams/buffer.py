@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import weakref
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Final, Protocol
@@ -75,7 +75,8 @@ class Buffer:
         self._size = size
         self._lock = threading.Lock()
         self._open: set[Sent] = set()
-        self._line: deque[Turn] = deque()
+        self._line: OrderedDict[Turn, None] = OrderedDict()
+        """Who waits for room; one who leaves, from wherever he stands, costs the same."""
         self._flushes: list[Flush] = []
         self._lost = 0
         self._why = ""
@@ -103,7 +104,7 @@ class Buffer:
                 raise SourceError(self._refusal)
             if not self._line and self._take(turn.sent, turn.message):
                 return False
-            self._line.append(turn)
+            self._line[turn] = None
         self.carrier.hurry()
         return True
 
@@ -112,7 +113,7 @@ class Buffer:
         with self._lock:
             if turn not in self._line:
                 return False
-            self._line.remove(turn)
+            del self._line[turn]
             wakers = self._tell_flushes([turn.sent])
         wake(wakers)
         return True
@@ -149,14 +150,14 @@ class Buffer:
     def _move_line(self) -> list[Waker]:
         wakers: list[Waker] = []
         while self._line:
-            turn = self._line[0]
+            turn = next(iter(self._line))
             try:
                 if not self._take(turn.sent, turn.message):
                     break
             except SourceError as error:
                 turn.error = error
                 wakers += self._tell_flushes([turn.sent])
-            self._line.popleft()
+            del self._line[turn]
             wakers.append(turn.waker)
         return wakers
 
@@ -193,9 +194,13 @@ class Buffer:
         """Block until all that was sent before is written or given up; says how much is neither when the time is up."""
         event = threading.Event()
         flush = self._flush(event)
-        if flush is None or self.clock.wait(event, timeout):
+        if flush is None:
             return 0
-        return self._end_flush(flush)
+        try:
+            self.clock.wait(event, timeout)
+        finally:
+            left = self._end_flush(flush)
+        return left
 
     async def adrain(self, timeout: float | None) -> int:
         """The same without blocking the event loop."""
@@ -207,10 +212,10 @@ class Buffer:
             async with self.clock.timeout(timeout):
                 await future
         except TimeoutError:
-            return self._end_flush(flush)
+            pass
         finally:
-            self._end_flush(flush)
-        return 0
+            left = self._end_flush(flush)
+        return left
 
     def _flush(self, waker: Waker) -> Flush | None:
         with self._lock:
@@ -256,12 +261,19 @@ class Buffer:
         """Give up on all, those in line included."""
         error = NotSent(f"{self.location}: {why}")
         with self._lock:
-            turns, self._line = list(self._line), deque()
+            turns = list(self._line)
+            self._line.clear()
             left = [*self._open, *(turn.sent for turn in turns)]
             for turn in turns:
                 turn.error = error
         self._fail(left, error)
         wake([turn.waker for turn in turns])
+
+    def fail(self) -> None:
+        """Called where an error was caught that nobody had thought of: log it, give up on all and take no more."""
+        _LOG.exception("%s: the producer has failed", self.location)
+        self.refuse("the producer has failed; the log says why")
+        self.drop("the producer has failed; the log says why")
 
     def _fail(self, left: list[Sent], error: NotSent) -> None:
         for sent in left:

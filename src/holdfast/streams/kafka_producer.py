@@ -119,6 +119,12 @@ class KafkaCarrier:
     # ---------------------------------------------------------------- reports
 
     def _run(self) -> None:
+        try:
+            self._listen()
+        except Exception:  # a mistake of ours: nobody may wait for a thread that has ended
+            self._buffer.fail()
+
+    def _listen(self) -> None:
         clock = SystemClock()  # librdkafka lives by the machine's clock, too
         while not self._is_closed:
             taken = self._taken
@@ -178,6 +184,7 @@ class KafkaCarrier:
     def _refused(self, sent: Sent, error: KafkaException) -> bool:
         inner = kafka_error(error)
         if inner.fatal() or inner.code() == KafkaError._FATAL:
+            self._trouble = words(inner)
             self._is_broken = True
             return False
         hint = "; raise message.max.bytes in the URL and on the server" if inner.code() in TOO_LARGE else ""

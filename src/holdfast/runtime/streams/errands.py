@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.errors import LeaseLost, SourceAway, SourceError, StoreError
 from holdfast.policy.backoff import Backoff
 from holdfast.ports import Clock, Progress, Source, Store
 from holdfast.runtime.streams.spec import MessageDelivery
-from holdfast.types import NewJob, Outgoing, Place, Rng
+from holdfast.types import Change, NewJob, Outgoing, Place, Rng
 
 _logger = logging.getLogger("holdfast.worker")
 
@@ -28,6 +29,8 @@ class Errand(Struct, frozen=True, kw_only=True):
     delivery: MessageDelivery
     letters: Sequence[NewJob] = ()
     sends: Sequence[Outgoing] = ()
+    copies: Sequence[Outgoing] = ()
+    """For the DLQ: what the inbox has by then, so that one which is refused is lost to nobody."""
     commits: tuple[Place, Progress] | None = None
     """Where its messages and this progress are written by one transaction."""
 
@@ -35,8 +38,9 @@ class Errand(Struct, frozen=True, kw_only=True):
 class Errands:
     """Runs errands in the order they came: those that gather while a batch is under way go together as the next.
 
-    `on_done` is told of each when it is written; `on_refused` of one whose messages the server will never take; and
-    `on_lost` of one whose partition is somebody else's by now. A store or a server that is away is waited for.
+    `on_done` is told of each when it is written; `on_refused` of one whose messages the server will never take;
+    `on_left_out` of one whose copy for the DLQ it will never take; and `on_lost` of one whose partition is somebody
+    else's by now. A store or a server that is away is waited for.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Errands:
         rng: Rng,
         on_done: Callable[[Errand], None],
         on_refused: Callable[[Errand, SourceError], None],
+        on_left_out: Callable[[Errand, SourceError], None],
         on_lost: Callable[[Errand], None],
         on_trouble: Callable[[str], None],
     ) -> None:
@@ -57,6 +62,7 @@ class Errands:
         self._rng = rng
         self._on_done = on_done
         self._on_refused = on_refused
+        self._on_left_out = on_left_out
         self._on_lost = on_lost
         self._on_trouble = on_trouble
         self._waiting: list[Errand] = []
@@ -81,43 +87,72 @@ class Errands:
             self.is_busy = False
 
     async def _do(self, batch: Sequence[Errand]) -> None:
-        letters = [letter for one in batch for letter in one.letters]
+        together = [one for one in batch if one.commits is None]
+        transactions = [one for one in batch if one.commits is not None]
+        await self._remember(
+            [letter for one in together for letter in one.letters if _is_grave(letter)]
+            + [letter for one in transactions for letter in one.letters]
+        )
+        written = await self._send(together)
+        # One that was replayed has ended well only when the server has taken what it sends.
+        await self._remember([letter for one in written for letter in one.letters if not _is_grave(letter)])
+        for one in written:
+            self._on_done(one)
+        for one in transactions:
+            await self._transact(one)
+
+    async def _remember(self, letters: Sequence[NewJob]) -> None:
         if letters:
             await self._insist(lambda: self._store.enqueue(letters), StoreError)
-        together = [one for one in batch if one.commits is None]
-        sends = [message for one in together for message in one.sends]
-        if sends:
-            try:
-                await self._insist(lambda: self._source.send(sends), SourceAway)
-            except SourceError:
-                together = await self._send_one_by_one(together)
-        for one in together:
-            self._on_done(one)
-        for one in batch:
-            if one.commits is not None:
-                await self._transact(one, dict([one.commits]))
 
-    async def _send_one_by_one(self, errands: Sequence[Errand]) -> list[Errand]:
-        """One message that the server will never take must not keep the others: those that were written."""
-        written = []
-        for one in errands:
-            try:
-                await self._insist(lambda: self._source.send(one.sends), SourceAway)  # noqa: B023 - awaited here
-            except SourceError as error:
-                self._on_refused(one, error)
-            else:
-                written.append(one)
-        return written
-
-    async def _transact(self, errand: Errand, progress: dict[Place, Progress]) -> None:
+    async def _send(self, errands: Sequence[Errand]) -> Sequence[Errand]:
+        """Those whose messages are written. One that the server will never take must not keep the others."""
+        sends = [message for one in errands for message in (*one.sends, *one.copies)]
+        if not sends:
+            return errands
         try:
-            await self._insist(lambda: self._source.transact(errand.sends, progress), SourceAway)
+            await self._insist(lambda: self._source.send(sends), SourceAway)
+        except SourceError:
+            return [one for one in errands if await self._is_sent_by_itself(one)]
+        return errands
+
+    async def _is_sent_by_itself(self, errand: Errand) -> bool:
+        try:
+            if errand.sends:
+                await self._insist(lambda: self._source.send(errand.sends), SourceAway)
+        except SourceError as error:
+            self._on_refused(errand, error)
+            return False
+        await self._send_copies(errand)
+        return True
+
+    async def _send_copies(self, errand: Errand) -> None:
+        """One by one, without those that are refused."""
+        for one in errand.copies:
+            try:
+                await self._insist(lambda: self._source.send([one]), SourceAway)  # noqa: B023 - awaited here
+            except SourceError as error:
+                self._on_left_out(errand, error)
+
+    async def _transact(self, errand: Errand) -> None:
+        try:
+            await self._commit(errand, [*errand.sends, *errand.copies])
         except LeaseLost:
             self._on_lost(errand)
         except SourceError as error:
-            self._on_refused(errand, error)
+            if not errand.copies:
+                self._on_refused(errand, error)
+                return
+            await self._send_copies(errand)
+            await self._transact(replace(errand, copies=()))
         else:
             self._on_done(errand)
+
+    async def _commit(self, errand: Errand, sends: Sequence[Outgoing]) -> None:
+        """Insist; and where there is nothing that could be refused, on whatever the server says."""
+        assert errand.commits is not None  # noqa: S101 - only those come here
+        progress = dict([errand.commits])
+        await self._insist(lambda: self._source.transact(sends, progress), SourceAway if sends else SourceError)
 
     async def _insist(self, call: Callable[[], Awaitable[T]], away: type[Exception]) -> T:
         tries = 0
@@ -134,3 +169,7 @@ class Errands:
                 if tries:
                     _logger.warning("what became of messages is written, after %d tries", tries + 1)
                 return answer
+
+
+def _is_grave(letter: NewJob) -> bool:
+    return letter.end is not None and letter.end.change is Change.BURY

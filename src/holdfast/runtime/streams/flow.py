@@ -291,7 +291,7 @@ class Flow:
             case Change.COMPLETE | Change.DISCARD:
                 self._runner.counts.add(self._runner.now(), self._spec.name, "processed", len(delivery.offsets))
                 sends = delivery.outputs.messages if delivery.outputs is not None else []
-                self._write(part, delivery, marked(self._spec, delivery, settlement), sends)
+                self._write(part, delivery, marked(self._spec, delivery, settlement), sends=sends)
             case Change.RETRY if self._spec.is_blocking:
                 self._again(part, delivery, settlement)
             case Change.RETRY:
@@ -302,7 +302,7 @@ class Flow:
             case Change.BURY:
                 letters, copies = buried(self._spec, delivery, settlement, self._runner.now())
                 self._runner.counts.add(self._runner.now(), self._spec.name, "buried", len(letters))
-                self._write(part, delivery, letters, copies)
+                self._write(part, delivery, letters, copies=copies)
             case Change.FAIL:
                 self.finish(delivery)
             case Change.PARK:
@@ -311,15 +311,22 @@ class Flow:
                 self._hold(part, delivery, _RELEASED_S)
 
     def _write(
-        self, part: Part, delivery: MessageDelivery, letters: Sequence[NewJob], sends: Sequence[Outgoing]
+        self,
+        part: Part,
+        delivery: MessageDelivery,
+        letters: Sequence[NewJob],
+        *,
+        sends: Sequence[Outgoing] = (),
+        copies: Sequence[Outgoing] = (),
     ) -> None:
         """Write what must be written before it is finished; in a transaction, with all of its batch."""
         if self._spec.is_transactional and part.range is not None:
             part.range.letters.extend(letters)
             part.range.sends.extend(sends)
+            part.range.copies.extend(copies)
             self.finish(delivery)
         elif letters or sends:
-            self._on_errand(Errand(delivery=delivery, letters=letters, sends=sends))
+            self._on_errand(Errand(delivery=delivery, letters=letters, sends=sends, copies=copies))
         else:
             self.finish(delivery)
 
@@ -379,8 +386,10 @@ class Flow:
         if done is not None:
             done.left -= len(delivery.offsets)
             if self._spec.is_transactional:
-                if not done.left:
-                    self._transact(part, done)
+                if done.is_apart:
+                    self._transact(part, done, delivery)
+                elif not done.left:
+                    self._transact(part, done, done.whole)
                 else:
                     self._go_on(part)
                 return
@@ -416,31 +425,49 @@ class Flow:
 
     # ---- transactions
 
-    def _transact(self, part: Part, done: Range) -> None:
-        """All of a batch is settled: what it sends and its offsets go by one transaction."""
-        self._keep(part, done.whole)
-        progress = Progress(position=done.whole.offsets[-1] + 1)
+    def _transact(self, part: Part, done: Range, settled: MessageDelivery) -> None:
+        """All of these messages are settled: what they send and their offsets go by one transaction."""
+        self._keep(part, settled)
+        progress = Progress(position=settled.offsets[-1] + 1)
         self._on_errand(
-            Errand(delivery=done.whole, letters=done.letters, sends=done.sends, commits=(part.place, progress))
+            Errand(
+                delivery=settled,
+                letters=done.letters,
+                sends=done.sends,
+                copies=done.copies,
+                commits=(part.place, progress),
+            )
         )
+        done.letters, done.sends, done.copies = [], [], []
 
     def transacted(self, delivery: MessageDelivery) -> None:
         """Its transaction is committed."""
         part: Part = delivery.part
-        if self._let_go(part, delivery):
+        done = part.range
+        if done is None or not self._let_go(part, delivery):
+            return  # not ours any more
+        done.kept -= len(delivery.offsets)
+        self._pass(part, delivery.offsets, self._runner.now())
+        if done.left:
+            self._go_on(part)
+        else:
             part.range = None
-            self._pass(part, delivery.offsets, self._runner.now())
             part.is_dirty = False
             self._on_ready()
 
     def refuse(self, delivery: MessageDelivery, error: BaseException) -> None:
-        """What it has to send is refused for good: then it has failed."""
+        """What it has to send is refused for good: then it has failed.
+
+        A transaction that is refused says nothing of which message is to blame: from now on each part has its own.
+        """
         part: Part = delivery.part
-        if delivery.id in part.held:
-            if self._spec.is_transactional:
-                part.range = Range(delivery)
-            delivery.outputs = None
-            self.fail(delivery, error)
+        if delivery.id not in part.held:
+            return  # not ours any more
+        if self._spec.is_transactional and part.range is not None:
+            part.range.is_apart = True
+            part.range.left += len(delivery.offsets)
+        delivery.outputs = None
+        self.fail(delivery, error)
 
     # ---- letting go
 

@@ -55,7 +55,7 @@ class Part:
         self.acks: list[int] = []
         """Finished since the last commit, in no order."""
         self.retries: dict[int, int] = {}
-        """Counted attempts of what is not finished, by offset."""
+        """Counted attempts of what is not finished, by offset; also those that others have counted."""
         self.due_at = 0.0
         """When the first message of the buffer may be run."""
         self.pausing = ""
@@ -78,6 +78,7 @@ class Part:
             messages = [one for one in messages if one.offset >= known.end]
         known.add_many([one.offset for one in messages])
         self.buffer.extend(messages)
+        self.retries.update({one.offset: one.retries for one in messages if one.retries})
 
     def finish(self, offsets: Sequence[int], now: float) -> None:
         """These are done with."""
@@ -196,7 +197,7 @@ class Entries:
 class Range:
     """A batch under way: one stretch of a partition, with what has come of it so far."""
 
-    __slots__ = ("kept", "left", "letters", "sends", "waiting", "whole")
+    __slots__ = ("copies", "is_apart", "kept", "left", "letters", "sends", "waiting", "whole")
 
     def __init__(self, whole: MessageDelivery) -> None:
         self.whole = whole
@@ -207,8 +208,11 @@ class Range:
         self.waiting: deque[MessageDelivery] = deque()
         """Parts of it that run after the one that is under way."""
         self.sends: list[Outgoing] = []
+        self.copies: list[Outgoing] = []
         self.letters: list[NewJob] = []
         """What is written together with the end of it, where it ends by one transaction."""
+        self.is_apart = False
+        """Whether each part of it has a transaction of its own, as the server has refused that of all."""
 
 
 def shown_key(key: bytes | None) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from holdfast.errors import ConfigError
 from holdfast.redact import redacted_text
@@ -139,7 +140,8 @@ def to_retry(passage: Passage, topic: str, *, history_bytes: int = HISTORY_BYTES
 def from_retry(message: Message) -> Passage:
     """What was sent through a retry topic; a message that was not, or whose headers are damaged, is one of itself.
 
-    Attempts that were counted since it was written there are counted here too. A damaged history alone is left out.
+    Attempts that were counted since it was written there are not in it: `message.retries` has these, and a passage says
+    how it was when it was sent. A damaged history alone is left out.
     """
     found, own = _taken(message.headers, _RETRY_NAMES)
     try:
@@ -147,8 +149,7 @@ def from_retry(message: Message) -> Passage:
         carried = _carried_in(found[PASSAGE] or b"")
         offset = offset_of(carried.offset)
     except (KeyError, *_DAMAGED):
-        return Passage(message, message.retries + 1)
-    since = max(0, message.retries - carried.retries)
+        return Passage(replace(message, retries=0) if message.retries else message)
     original = Message(
         carried.topic,
         carried.partition,
@@ -157,11 +158,11 @@ def from_retry(message: Message) -> Passage:
         message.value,
         own,
         carried.timestamp,
-        carried.retries + since,
+        carried.retries,
     )
     return Passage(
         original,
-        carried.attempt + since,
+        carried.attempt,
         carried.elapsed_s,
         due_at,
         history_in(found.get(HISTORY)),

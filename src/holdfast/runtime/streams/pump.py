@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -19,9 +19,10 @@ from holdfast.runtime.runner import Runner
 from holdfast.runtime.shared.guards import SharedGuards
 from holdfast.runtime.streams.errands import Errand, Errands
 from holdfast.runtime.streams.flow import Flow
+from holdfast.runtime.streams.part import Part
 from holdfast.runtime.streams.passage import dlq_topic, retry_topic
 from holdfast.runtime.streams.spec import StreamSpec
-from holdfast.types import Change, Place, Rng
+from holdfast.types import Place, Rng
 
 _logger = logging.getLogger("holdfast.worker")
 
@@ -69,6 +70,8 @@ class StreamPump:
         self._progressed = asyncio.Event()
         self._to_commit = asyncio.Event()
         self._is_open = False
+        self._has_failed = False
+        """Whether one of its loops has ended by an error, so that nothing more is settled."""
         self._has_nothing = False
         """Whether the source had nothing when it was asked last."""
         self._last_error = ("", 0.0)
@@ -86,6 +89,7 @@ class StreamPump:
             rng=rng,
             on_done=self._written,
             on_refused=self._refused,
+            on_left_out=self._left_out,
             on_lost=lambda errand: self.lost([errand.delivery.place]),
             on_trouble=self._note_error,
         )
@@ -146,16 +150,14 @@ class StreamPump:
 
     async def _settled_within(self, limit_s: float) -> bool:
         deadline_s = self._clock.monotonic() + limit_s
-        self._settle()
         while self.runner.runs or self.runner.settlements or self._errands.is_busy:
             left_s = deadline_s - self._clock.monotonic()
-            if left_s <= 0.0:
+            if left_s <= 0.0 or self._has_failed:
                 return False
             self._progressed.clear()
             with suppress(TimeoutError):
                 async with self._clock.timeout(left_s):
                     await self._progressed.wait()
-            self._settle()  # the loop that does it may have ended
         return True
 
     async def _close(self) -> None:
@@ -164,9 +166,8 @@ class StreamPump:
         flow = self._flow
         if self._is_open and not self.spec.is_transactional:
             with suppress(SourceError):  # whoever has the partitions next does it again
-                await self._commit_now()
-        for part in flow.parts.values():
-            part.held.clear()  # nobody is left who could finish these
+                await self._commit_all(list(flow.parts.values()))
+        flow.remove(list(flow.parts.values()))  # nobody is left who could finish the rest
         try:
             await self._source.close()
         except SourceError as error:
@@ -174,7 +175,7 @@ class StreamPump:
         await self.runner.close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A source that cannot work is opened anew; any other error is a mistake of ours, for another process to mend."""
+        """A source that cannot work is opened anew; any other error is a mistake of ours, and ends this process."""
         if task.cancelled() or (error := task.exception()) is None:
             return
         self._note_error(f"{type(error).__name__}: {error}")
@@ -183,6 +184,8 @@ class StreamPump:
             self.on_broken(self)
         else:
             _logger.critical("stream %s has failed in a way that nobody thought of", self.spec.name, exc_info=error)
+            self._has_failed = True
+            self._progressed.set()
             self.runner.must_be_replaced = True
             self._on_news()
 
@@ -197,10 +200,12 @@ class StreamPump:
             await _end(tasks)
 
     async def _open(self) -> None:
-        spec, tries = self.spec, 0
+        spec, tries, has_joined = self.spec, 0, False
         while True:
             try:
-                await self._source.open(spec.topic, self._ours, self)
+                if not has_joined:
+                    await self._source.open(spec.topic, self._ours, self)
+                    has_joined = True
                 if spec.task.has_dead_letters:
                     await self._source.ensure([dlq_topic(spec.topic)], spec.topic)
                 break
@@ -295,16 +300,16 @@ class StreamPump:
 
     def _refused(self, errand: Errand, error: SourceError) -> None:
         """The server will never take what was to be sent."""
-        name, delivery = self.spec.name, errand.delivery
         self._note_error(str(error))
-        if errand.commits is None and any(one.end and one.end.change is Change.BURY for one in errand.letters):
-            _logger.error("stream %s: %s is in the inbox, and not in the DLQ: %s", name, delivery.id, error)
-            self._flow.finish(delivery)
-        else:
-            _logger.error("stream %s: what %s has to send is refused: %s", name, delivery.id, error)
-            self._flow.refuse(delivery, error)
+        _logger.error("stream %s: what %s has to send is refused: %s", self.spec.name, errand.delivery.id, error)
+        self._flow.refuse(errand.delivery, error)
         self._progressed.set()
         self._wake.set()
+
+    def _left_out(self, errand: Errand, error: SourceError) -> None:
+        """The DLQ will never take this one; the inbox has it."""
+        self._note_error(str(error))
+        _logger.error("stream %s: of %s the DLQ takes no copy: %s", self.spec.name, errand.delivery.id, error)
 
     # ---- the owner of partitions
 
@@ -364,7 +369,11 @@ class StreamPump:
                 await self._clock.asleep(_AGAIN.delay(tries, rng=self._rng))
 
     async def _commit_now(self) -> None:
-        dirty = [part for part in self._flow.parts.values() if part.is_dirty]
+        """All but what is about to be handed over: that is in the answer to who asked for it."""
+        await self._commit_all([part for part in self._flow.parts.values() if not part.is_revoked])
+
+    async def _commit_all(self, parts: Sequence[Part]) -> None:
+        dirty = [part for part in parts if part.is_dirty]
         if not dirty:
             return
         progress = {part.place: part.take_progress() for part in dirty}

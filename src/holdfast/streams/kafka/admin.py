@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
@@ -27,8 +27,19 @@ R = TypeVar("R")
 
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_MARKED_WITHIN_S: Final = 1.0
-_LOOK_AGAIN_S: Final = 0.01
+_MOVING: Final = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+_SETTLED_WITHIN_S: Final = 1.0
+_LOOK_AGAIN_S: Final = 0.02
 WITHIN_S: Final = 10.0
 """How long an answer may take."""
 
@@ -36,8 +47,9 @@ WITHIN_S: Final = 10.0
 class Admin:
     """Made with its first use, and used from one event loop."""
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(self, settings: KafkaSettings, clock: Clock) -> None:
         self._settings = settings
+        self._clock = clock
         self._location = repr(settings)
         self._made: AdminClient | None = None
         self._last_words = ""
@@ -77,8 +89,9 @@ class Admin:
         """How far the group is behind in each partition of these, whoever is in it."""
         counts = await self.partitions(topics)
         places = [(topic, number) for topic in topics if topic in counts for number in range(counts[topic])]
-        if not places:
-            return []
+        return await self._patiently(lambda: self._lags(group, places, start)) if places else []
+
+    async def _lags(self, group: str, places: Sequence[Place], start: Start) -> list[Lag]:
         # Asked side by side.
         latest = self._ends(places, _LATEST, is_committed=not self._settings.reads_uncommitted)
         earliest = self._ends(places, _EARLIEST)
@@ -93,25 +106,28 @@ class Admin:
             lags.append(Lag(topic=place[0], partition=place[1], lag=lag, position=position, end=end))
         return lags
 
-    async def extent(self, topic: str, partitions: int, clock: Clock) -> dict[Place, tuple[int, int]]:
+    async def extent(self, topic: str, partitions: int) -> dict[Place, tuple[int, int]]:
         """From where to where each partition of a topic goes.
 
         What was committed a moment ago is waited for: the broker says so before readers can see it. Behind a
         transaction that stays open nothing can be seen by those who read what is committed.
         """
         places = [(topic, number) for number in range(partitions)]
-        until = clock.monotonic() + _MARKED_WITHIN_S
+        until = self._clock.monotonic() + _SETTLED_WITHIN_S
         while True:
-            earliest, latest = self._ends(places, _EARLIEST), self._ends(places, _LATEST)
-            seen = self._ends(places, _LATEST, is_committed=not self._settings.reads_uncommitted)
-            begins, ends, stable = await self._found(earliest), await self._found(latest), await self._found(seen)
-            if stable == ends or clock.monotonic() >= until:
-                return {place: (begins[place], stable[place]) for place in places}
-            await clock.asleep(_LOOK_AGAIN_S)
+            begins, ends, seen = await self._patiently(lambda: self._extent(places))
+            if seen == ends or self._clock.monotonic() >= until:
+                return {place: (begins[place], seen[place]) for place in places}
+            await self._clock.asleep(_LOOK_AGAIN_S)
+
+    async def _extent(self, places: Sequence[Place]) -> tuple[dict[Place, int], dict[Place, int], dict[Place, int]]:
+        earliest, latest = self._ends(places, _EARLIEST), self._ends(places, _LATEST)
+        seen = self._ends(places, _LATEST, is_committed=not self._settings.reads_uncommitted)
+        return await self._found(earliest), await self._found(latest), await self._found(seen)
 
     async def committed(self, group: str, places: Collection[Place]) -> dict[Place, int]:
         """The positions of a group, where it has any; waits for transactions that are about to end."""
-        return await self._committed(group, self._offsets(group, places, require_stable=True))
+        return await self._patiently(lambda: self._committed(group, self._offsets(group, places, require_stable=True)))
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -142,10 +158,7 @@ class Admin:
         return {(found.topic, found.partition): answer for found, answer in answers.items()}
 
     async def _found(self, answers: Mapping[Place, Future[Any]]) -> dict[Place, int]:
-        try:
-            return {place: int((await _awaited(answer)).offset) for place, answer in answers.items()}
-        except KafkaException as error:
-            raise self._fault("cannot ask for the ends of the topics", error) from error
+        return {place: int((await _awaited(answer)).offset) for place, answer in answers.items()}
 
     def _offsets(self, group: str, places: Collection[Place], *, require_stable: bool = False) -> Mapping[str, Any]:
         asked = ConsumerGroupTopicPartitions(group, [TopicPartition(*place) for place in places])
@@ -159,11 +172,22 @@ class Admin:
         except KafkaException as error:
             if kafka_error(error).code() == KafkaError.GROUP_ID_NOT_FOUND:
                 return {}
-            raise self._fault(f"cannot ask how far group {group} is", error) from error
+            raise
         for partition in found.topic_partitions:
             if partition.error is not None:
-                raise self._fault(f"cannot ask how far group {group} is", partition.error)
+                raise KafkaException(partition.error)
         return {(part.topic, part.partition): part.offset for part in found.topic_partitions if part.offset >= 0}
+
+    async def _patiently(self, ask: Callable[[], Awaitable[R]]) -> R:
+        """Ask until brokers that have just been given a partition or a group know of it; the client does not."""
+        until = self._clock.monotonic() + _SETTLED_WITHIN_S
+        while True:
+            try:
+                return await ask()
+            except KafkaException as error:
+                if kafka_error(error).code() not in _MOVING or self._clock.monotonic() >= until:
+                    raise self._fault("cannot ask how far topics and groups are", error) from error
+            await self._clock.asleep(_LOOK_AGAIN_S)
 
     def _fault(self, what: str, error: KafkaException | KafkaError) -> SourceError:
         """With the reason: by itself a client says of everything that it had no answer in time."""

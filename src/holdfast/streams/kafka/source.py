@@ -62,7 +62,7 @@ class KafkaSource:
         self._send_s = bounds.length("send_s", send_s, low=0.1)
         self._clock = clock
         self._location = repr(self._settings)
-        self._admin = Admin(self._settings)
+        self._admin = Admin(self._settings, clock)
         self._sender = Sender(self._settings, clock, self._send_s)
         name = (
             f"holdfast.{group}.{new_id()}" if transactional_id is None else _text("transactional_id", transactional_id)
@@ -209,7 +209,7 @@ class KafkaSource:
         found = await self._admin.partitions([topic])
         if topic not in found:
             raise SourceError(f"{self._location}: {missing_words([topic])}")
-        extent = await self._admin.extent(topic, found[topic], self._clock)
+        extent = await self._admin.extent(topic, found[topic])
         async for batch in read(self._settings, topic, extent, self._clock):
             yield batch
 

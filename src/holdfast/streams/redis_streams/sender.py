@@ -26,7 +26,9 @@ class Sender:
         self._layout = layout
         self._prefix = f"{stream}.producer.".encode()
         self._field = field
-        self._max_entries = max_entries
+        self._topic = stream
+        self._trims = () if max_entries is None else (b"MAXLEN", b"~", b"%d" % max_entries)
+        """For the topic alone: retries and dead letters must not vanish unseen."""
 
     def send(
         self, producer: str, first: int, messages: Sequence[Outgoing], remember_s: float
@@ -57,13 +59,13 @@ class Sender:
         places: dict[bytes, int] = {}
         words: list[Word] = [number, max(1, int(remember_s * 1000))]
         n = size = 0
-        trims = () if self._max_entries is None else (b"MAXLEN", b"~", b"%d" % self._max_entries)
         for message in messages[start : start + _MOST]:
             key = self._layout.key_of(message.topic, message.key, message.partition, number + n)
             if key not in places:
                 places[key] = len(keys)
                 keys.append(key)
             fields = words_of(message, self._field)
+            trims = self._trims if message.topic == self._topic else ()
             words += (places[key], len(trims) + 1 + len(fields), *trims, b"*", *fields)
             n += 1
             size += sum(map(len, fields))

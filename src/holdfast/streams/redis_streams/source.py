@@ -40,11 +40,11 @@ class RedisSource:
 
     The URL is `redis://user:password@host:port/stream?db=0`, `rediss://…` for TLS, `unix:///path?stream=orders`. Three
     options may stand in it too: `shards` [1]: keys are spread over so many streams, `<stream>.0` and so on. `field`
-    ["value"]: that of an entry which is a message's value. `max_entries` [none]: the streams that this source sends to
-    are trimmed to about so many. `start` ["earliest"]: where a new group begins. `claim_after_s` [30]: a consumer that
-    was silent for so long has lost what it had. `handover_s` [10]: how long an owner may take to give shards up.
-    `answer_within_s` [5]: how long an answer is waited for. `consumer` [host and process]: what the consumer's name
-    begins with.
+    ["value"]: that of an entry which is a message's value. `max_entries` [none]: to about so many a stream of the topic
+    is trimmed with each message that this source sends to it. `start` ["earliest"]: where a new group begins.
+    `claim_after_s` [30]: a consumer that was silent for so long has lost what it had. `handover_s` [10]: how long an
+    owner may take to give shards up. `answer_within_s` [5]: how long an answer is waited for. `consumer` [host and
+    process]: what the consumer's name begins with.
     """
 
     def __init__(

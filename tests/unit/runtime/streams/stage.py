@@ -198,6 +198,7 @@ class Consumer:
         self.source = stage.new_source(spec, handover_s)
         self._guards = shared_guards({spec.name: spec.task})
         self.news = 0
+        self.is_killed = False
         self.pump = StreamPump(
             spec,
             self.source,
@@ -247,6 +248,7 @@ class Consumer:
 
     async def kill(self) -> None:
         """As if its process was gone: what it had begun ends nowhere, and it says nothing any more."""
+        self.is_killed = True
         for task in self.pump._tasks:
             task.cancel()
         self.pump.runner.stop(None, "cancelled")
@@ -309,11 +311,13 @@ class Stage(VirtualTime):
 
     async def rest(self, within_s: float = 3_600.0) -> None:
         """Until all consumers have nothing left to do."""
-        await self.until(lambda: all(one.pump.is_idle for one in self.consumers), within_s)
+        await self.until(lambda: all(one.pump.is_idle for one in self.consumers if not one.has_ended), within_s)
 
     async def close(self) -> None:
         """All consumers leave; nothing may be left in their hands."""
         for one in self.consumers:
+            if one.is_killed:
+                continue
             if not one.has_ended:
                 await one.drain()
             assert one.flow.in_flight == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from holdfast.errors import Invalid, LeaseLost, Permanent, SourceAway, SourceError, Transient
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Outputs
+from holdfast.runtime.guards.breaker import CircuitBreaker
 from holdfast.types import JobState, Message, Outgoing, Snooze
 from tests.unit.runtime.streams.stage import DLQ, Stage, staged
 
@@ -184,8 +184,6 @@ async def test_while_its_breaker_is_open_a_batch_is_halved_no_further() -> None:
                 raise Transient("busy")
             handled.extend(values)
 
-        from holdfast.runtime.guards.breaker import CircuitBreaker
-
         breaker = CircuitBreaker("ledger", failure_threshold=3, recovery_timeout=100.0)
         stage.stream(handle, batch=64, bisect=True, retry=RetryPolicy(max_retries=0), breaker=breaker)
         async with stage.working() as worker:
@@ -344,4 +342,3 @@ async def test_a_batch_waits_for_the_transaction_of_the_one_before() -> None:
         assert (runs, consumer.flow.in_flight) == ([2], 2)
         assert not await consumer.drain(grace_s=1.0)
         assert stage.position() is None
-        assert not asyncio.all_tasks() - {asyncio.current_task()}

@@ -23,7 +23,7 @@ def test_nothing_tried_is_no_text() -> None:
 
 
 def test_of_more_than_fit_the_oldest_stay() -> None:
-    text = marks.written(0, {offset: 3 for offset in range(10_000)})
+    text = marks.written(0, dict.fromkeys(range(10_000), 3))
     assert len(text) <= 2000
     read = marks.read(0, text)
     assert len(read) > 300
@@ -41,7 +41,7 @@ def test_of_more_than_fit_the_oldest_stay() -> None:
         "holdfast1 x:1",
         "holdfast1 -1:1",
         "holdfast1 1:",
-        "holdfast1 ١:1x",
+        "holdfast1 1:1x",
     ],
 )
 def test_what_somebody_else_wrote_says_nothing(text: str | None) -> None:

@@ -11,9 +11,9 @@ from holdfast.streams.kafka import KafkaSource
 from holdfast.streams.kafka.settings import KafkaSettings
 
 _OURS = (
-    "bootstrap.servers group.id group.protocol partition.assignment.strategy enable.auto.commit auto.commit.interval.ms "
-    "enable.auto.offset.store auto.offset.reset enable.partition.eof enable.idempotence acks request.required.acks "
-    "transactional.id log.queue plugin.library.paths"
+    "bootstrap.servers group.id group.protocol partition.assignment.strategy enable.auto.commit "
+    "auto.commit.interval.ms enable.auto.offset.store auto.offset.reset enable.partition.eof enable.idempotence acks "
+    "request.required.acks transactional.id log.queue plugin.library.paths"
 ).split()
 
 
