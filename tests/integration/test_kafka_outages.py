@@ -79,7 +79,7 @@ async def test_another_commit_error_is_raised_and_the_next_commit_works(
     source = new_source(mock_kafka.url("orders"))
     await joined(source, "orders")
     mock_kafka.push_errors(ApiKey.OFFSET_COMMIT, KafkaError.OFFSET_METADATA_TOO_LARGE)
-    with pytest.raises(SourceError, match="cannot commit.*OFFSET_METADATA_TOO_LARGE"):
+    with pytest.raises(SourceError, match="OFFSET_METADATA_TOO_LARGE"):
         await source.commit({("orders", 0): Progress(position=1)})
     await source.commit({("orders", 0): Progress(position=2)})
     assert [lag.position for lag in await source.lags(["orders"])] == [2]
@@ -183,7 +183,6 @@ async def test_a_broker_that_is_away_is_told_once_and_nothing_goes_to_stderr(
 
 async def test_a_broker_that_is_not_there_yet_is_said_when_it_is_opened(new_source: NewSource) -> None:
     source = KafkaSource("kafka://127.0.0.1:1/orders?" + QUICK, "billing", CLOCK)
-    source._admin.partitions.__func__.__defaults__ = (0.5,)  # type: ignore[attr-defined]
     with pytest.raises(SourceAway, match="refused"):
         await source.open("orders", [], Books())
     await source.close()

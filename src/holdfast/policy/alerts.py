@@ -193,8 +193,10 @@ def _judged(
     alert: Alert, state: AlertState, reading: Reading, now: float
 ) -> tuple[AlertState, Literal["firing", "reminder", "resolved"] | None]:
     state = replace(state, marks={key: min(now, state.marks.get(key, now)) for key in sorted(reading.keys or ())})
+    samples: tuple[Sample, ...] = ()
     if reading.lags is not None and isinstance(alert.rule, LagGrowth):
-        state = replace(state, samples=sampled(state.samples, reading.lags, now, alert.rule.within))
+        samples = sampled(state.samples, reading.lags, now, alert.rule.within)
+    state = replace(state, samples=samples)
     value = value_of(state, reading, now)
     # What lies ahead of now was dated by a clock that has been set back: it counts from now on.
     since_at = None if state.since_at is None else min(now, state.since_at)

@@ -325,6 +325,7 @@ class Worker:
             self.streams.start(self.runner.tracer)
         except BaseException:
             self._heart.stop()
+            await self.streams.close()
             await self.runner.close()
             await self._take_leave()
             raise
@@ -377,6 +378,7 @@ class Worker:
             await asyncio.gather(*sleeps, return_exceptions=True)
 
     async def _close(self) -> None:
+        await self.streams.close()
         if self._store_wait is not None:
             self._store_wait.cancel()
             await asyncio.gather(self._store_wait, return_exceptions=True)

@@ -68,6 +68,8 @@ class Batches:
         self._thread.start()
 
     def put(self, sent: Sent, message: Outgoing) -> bool:
+        if self._ended.is_set():
+            return False
         self._queue.append(Item(sent, message, self._monotonic() + self._timeout_s))
         if not self._work.is_set():
             self._work.set()

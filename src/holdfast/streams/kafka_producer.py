@@ -79,7 +79,7 @@ class KafkaCarrier:
     # ---------------------------------------------------------------- for the buffer
 
     def put(self, sent: Sent, message: Outgoing) -> bool:
-        if self._is_broken:
+        if self._is_broken or self._is_closed:
             return False
         partition = -1 if message.partition is None else message.partition
         report = partial(self._report, sent)
@@ -129,7 +129,7 @@ class KafkaCarrier:
         while not self._is_closed:
             taken = self._taken
             self._hear(_LOOK_S)
-            if self._is_broken:
+            if self._is_broken and not self._is_closed:
                 self._renew()
             elif self._taken - taken >= self._batch and clock.wait(self._wanted, _NAP_S):
                 self._wanted.clear()

@@ -27,6 +27,7 @@ START = {
     "durability": "all of it survives a power cut",
     "warnings": [],
     "tasks": ["charge"],
+    "streams": [],
     "schedules": [],
     "queues": [],
     "watch": None,

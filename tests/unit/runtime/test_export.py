@@ -77,7 +77,8 @@ def test_a_line_has_everything_and_the_arguments_as_json() -> None:
     assert made["result"] is None
     assert made["attempts"][0]["traceback"] == "Traceback:\n  line"
     assert (made["failure_type"], made["message"], made["reason"]) == ("permanent", 'no "good"', "not retriable")
-    assert set(made) == set(asdict(LETTER)) | {"holdfast"}
+    assert made["origin"] == {"kind": "job"}
+    assert set(made) == set(asdict(LETTER)) | {"holdfast", "origin"}
 
 
 def test_arguments_that_are_no_json_are_exported_as_text() -> None:

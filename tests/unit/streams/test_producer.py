@@ -38,6 +38,8 @@ class Server:
         """Called one by one, each before a batch is looked at; what it raises is the answer."""
         self.answers_lost = 0
         """So many batches are written, and nobody is told."""
+        self.away_after = 0
+        """Once, it goes away when so many of a batch are written."""
         self.poison = b""
         """What can never be written."""
         self.is_open = threading.Event()
@@ -61,6 +63,9 @@ class Server:
             self.written.append(message.value)
             self._last = number
             places.append((0, len(self.written) - 1))
+            if len(places) == self.away_after:
+                self.away_after = 0
+                away()
         if self.answers_lost:
             self.answers_lost -= 1
             raise SourceAway("the answer was lost")
@@ -329,6 +334,42 @@ def test_who_comes_while_others_stand_in_line_goes_behind_them(
     assert server.written == [b"0", b"1", b"2", b"3", b"4"]
 
 
+def test_a_flush_does_not_wait_for_somebody_who_has_left_the_line(
+    produce: Callable[..., Producer], server: Server, clock: ManualClock
+) -> None:
+    producer = produce(buffer=1, full_wait=5.0, clock=clock)
+    server.is_open.clear()
+    producer.send(value="a")
+    refused = _in_thread(lambda: producer.send(value="b"))
+    _until(partial(_is_long, producer, 1))
+    flushed = _in_thread(producer.flush)
+    _until(lambda: bool(producer._buffer._flushes))
+    clock.advance(5.0)
+    with pytest.raises(BufferFull):
+        refused()
+    server.is_open.set()
+    flushed()
+    assert server.written == [b"a"]
+
+
+def test_kafka_has_room_for_so_many_bytes_and_a_small_message_does_not_pass_a_large_one() -> None:
+    url = f"kafka://127.0.0.1:{free_port()}/orders?queue.buffering.max.kbytes=10"
+    producer = Producer(url, full_wait=30.0)
+    with pytest.raises(SourceError, match=r"larger than queue\.buffering\.max\.kbytes"):
+        producer.send(value=b"x" * 20_000)
+    producer.send(value=b"x" * 6_000)
+    in_line = []
+    for n, value in enumerate((b"large" * 1_200, b"small"), start=1):
+        in_line.append(_in_thread(partial(producer.send, value=value)))
+        _until(partial(_is_long, producer, n))
+    assert producer.unsent == 1
+    with pytest.raises(NotSent, match="3 messages were given up"):
+        producer.close(0.0)
+    for finish in in_line:
+        with pytest.raises(NotSent):
+            finish()
+
+
 # ---------------------------------------------------------------- again, and once
 
 
@@ -371,6 +412,27 @@ def test_what_is_not_written_in_time_is_given_up_loudly_and_the_rest_goes_on(
     assert server.written == [b"new"]
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
     assert "3 messages were given up" in caplog.text
+
+
+def test_when_the_first_of_a_batch_run_out_of_time_the_others_keep_their_numbers(
+    produce: Callable[..., Producer], server: Server, clock: ManualClock
+) -> None:
+    producer = produce(timeout=60.0, clock=_Hasty(clock))
+    server.is_open.clear()
+    producer.send(value="in the way")
+    _until(lambda: not producer._carrier._queue)  # type: ignore[attr-defined]
+    old = producer.send(value="old")
+    clock.advance(59.0)
+    producer.send(value="new")
+    server.faults = [lambda: None, lambda: clock.advance(2.0)]
+    server.is_open.set()
+    _until(lambda: bool(server.written))
+    server.away_after = 1
+    with pytest.raises(NotSent):
+        old.wait()
+    with pytest.raises(NotSent, match="1 message was given up"):
+        producer.flush()
+    assert server.written == [b"in the way", b"old", b"new"]  # the old one is there, though nobody heard of it
 
 
 def test_one_message_that_can_never_be_written_does_not_take_its_neighbours_along(
@@ -427,19 +489,22 @@ def test_a_flush_waits_for_what_was_sent_before_it_and_for_nothing_else(
 def test_a_flush_says_how_many_are_not_written_in_time_and_these_are_still_tried(
     produce: Callable[..., Producer], server: Server, clock: ManualClock
 ) -> None:
-    producer = produce(clock=clock)
+    producer = produce(clock=clock, buffer=3)
     server.is_open.clear()
     sents = [producer.send(value=n) for n in range(3)]
+    in_line = _in_thread(lambda: producer.send(value=3))
+    _until(partial(_is_long, producer, 1))
     flushing = _in_thread(lambda: producer.flush(timeout=2.0))
     _until(lambda: bool(producer._buffer._flushes))
     clock.advance(2.0)
-    with pytest.raises(NotSent, match="3 messages were not written within 2 s, and still on the way"):
+    with pytest.raises(NotSent, match="4 messages were not written within 2 s, and still on the way"):
         flushing()
     with pytest.raises(TimeoutError, match="still on its way"):
         sents[0].wait(timeout=0.0)
     server.is_open.set()
+    in_line()
     producer.flush()
-    assert server.written == [b"0", b"1", b"2"]
+    assert server.written == [b"0", b"1", b"2", b"3"]
 
 
 async def test_an_async_flush_has_a_time_limit_too(

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, SourceError
 from holdfast.policy.backoff import Backoff
 from holdfast.ports import Clock, Source, Store, StreamReport
 from holdfast.runtime.shared.guards import SharedGuards
 from holdfast.runtime.spec import TaskSpec
 from holdfast.runtime.streams.carrier import carrier_of
 from holdfast.runtime.streams.pump import NewRunner, StreamPump
-from holdfast.runtime.streams.spec import StreamSpec
+from holdfast.runtime.streams.spec import StreamSpec, Values
 from holdfast.runtime.tracing import Tracer
 from holdfast.types import Rng
+
+_logger = logging.getLogger("holdfast.worker")
 
 _AGAIN: Final = Backoff(initial_delay=1.0, multiplier=2.0, max_delay=60.0)
 _HAND_OVER_S: Final = 10.0
@@ -39,6 +42,9 @@ class WorkerStreams:
             known = ", ".join(sorted(one.name for one in specs)) or "none at all"
             raise ConfigError(f"streams: there is no {min(unknown)!r} in this app; it has {known}")
         self._specs = [one for one in specs if names is None or one.name in names]
+        for one in self._specs:
+            if isinstance(one.task.given, Values):
+                one.task.given.check()  # now: later it would be a failure of every message
         self._open_source = open_source
         self._store = store
         self._clock = clock
@@ -138,11 +144,18 @@ class WorkerStreams:
         for task in self._replacing:
             task.cancel()
         await asyncio.gather(*self._replacing, return_exceptions=True)
-        done = await asyncio.gather(*[pump.drain(grace_s) for pump in self.pumps])
+        return all(await asyncio.gather(*[pump.drain(grace_s) for pump in self.pumps]))
+
+    async def close(self) -> None:
+        """Give everything back, when no letter is carried any more; what was not drained is stopped where it is."""
+        if not self._is_draining:
+            await self.drain(0.0)
         while self._senders:
-            _, source = self._senders.popitem()
-            await source.close()
-        return all(done)
+            name, source = self._senders.popitem()
+            try:
+                await source.close()
+            except SourceError as error:
+                _logger.warning("stream %s: what carries its letters could not be closed: %s", name, error)
 
     async def _sender(self, spec: StreamSpec) -> Source:
         if spec.name not in self._senders:

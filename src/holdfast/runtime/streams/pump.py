@@ -70,8 +70,6 @@ class StreamPump:
         self._progressed = asyncio.Event()
         self._to_commit = asyncio.Event()
         self._is_open = False
-        self._has_failed = False
-        """Whether one of its loops has ended by an error, so that nothing more is settled."""
         self._has_nothing = False
         """Whether the source had nothing when it was asked last."""
         self._last_error = ("", 0.0)
@@ -150,14 +148,16 @@ class StreamPump:
 
     async def _settled_within(self, limit_s: float) -> bool:
         deadline_s = self._clock.monotonic() + limit_s
+        self._settle()
         while self.runner.runs or self.runner.settlements or self._errands.is_busy:
             left_s = deadline_s - self._clock.monotonic()
-            if left_s <= 0.0 or self._has_failed:
+            if left_s <= 0.0:
                 return False
             self._progressed.clear()
             with suppress(TimeoutError):
                 async with self._clock.timeout(left_s):
                     await self._progressed.wait()
+            self._settle()  # the loop that does it may have ended
         return True
 
     async def _close(self) -> None:
@@ -184,8 +184,6 @@ class StreamPump:
             self.on_broken(self)
         else:
             _logger.critical("stream %s has failed in a way that nobody thought of", self.spec.name, exc_info=error)
-            self._has_failed = True
-            self._progressed.set()
             self.runner.must_be_replaced = True
             self._on_news()
 

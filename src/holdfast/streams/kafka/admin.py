@@ -12,15 +12,15 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
-    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # public, unlisted
 
 from holdfast.errors import SourceError
 from holdfast.ports import Clock, Lag
-from holdfast.streams.kafka.faults import FORBIDDEN, MISSING, fault, kafka_error, words
+from holdfast.streams.kafka.faults import FORBIDDEN, fault, kafka_error, words
 from holdfast.streams.kafka.settings import KafkaSettings, Start
+from holdfast.streams.kafka.topics import Topics
 from holdfast.types import Place
 
 R = TypeVar("R")
@@ -51,22 +51,13 @@ class Admin:
         self._settings = settings
         self._clock = clock
         self._location = repr(settings)
+        self._topics = Topics(settings, clock)
         self._made: AdminClient | None = None
         self._last_words = ""
 
     async def partitions(self, topics: Collection[str], within_s: float = WITHIN_S) -> dict[str, int]:
         """How many partitions each of these has; those that do not exist are left out, and not made."""
-        if not topics:
-            return {}
-        asked = self._client.describe_topics(TopicCollection(sorted(topics)), request_timeout=within_s)
-        found: dict[str, int] = {}
-        for topic, answer in asked.items():
-            try:
-                found[topic] = len((await _awaited(answer)).partitions)
-            except KafkaException as error:
-                if kafka_error(error).code() not in MISSING:
-                    raise self._fault(f"cannot look for topic {topic}", error) from error
-        return found
+        return await self._topics.partitions(topics, within_s)
 
     async def create(self, topics: Collection[str], partitions: int) -> None:
         """Make these topics, with the broker's own settings for all else; one that is there by now is fine."""
@@ -129,8 +120,9 @@ class Admin:
         """The positions of a group, where it has any; waits for transactions that are about to end."""
         return await self._patiently(lambda: self._committed(group, self._offsets(group, places, require_stable=True)))
 
-    def close(self) -> None:
+    async def close(self, within_s: float) -> None:
         """Let go of the connections."""
+        await self._topics.close(within_s)
         self._made = None
 
     # ---------------------------------------------------------------- single questions

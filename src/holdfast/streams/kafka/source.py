@@ -223,7 +223,7 @@ class KafkaSource:
         if self._reach is not None:
             closing.append(self._reach.close())
         await asyncio.gather(*closing)
-        self._admin.close()
+        await self._admin.close(_CLOSE_S)
 
     def _check_open(self) -> None:
         if self._is_closed:
