@@ -563,7 +563,8 @@ class App:
     async def ahealth(self) -> Health:
         """The same for async code."""
         path = store_file(self.url)
-        breakers = {spec.breaker for spec in self.specs.values() if spec.breaker is not None}
+        tasks = (*self.specs.values(), *(stream.task for stream in self.stream_specs.values()))
+        breakers = {task.breaker for task in tasks if task.breaker is not None}
         streams = making_progress(self) if self.stream_specs else None
         return await self._examiner.examine(self.store, None if path is None else path.parent, breakers, streams)
 

@@ -13,6 +13,7 @@ import apsw
 from msgspec import Struct
 
 from holdfast.app import App
+from holdfast.app.streams import StreamLag
 from holdfast.ops.text import ago, length, many, short, size
 from holdfast.ports import Capabilities, Exchange, Stats
 from holdfast.types import BreakerMode, JobState
@@ -129,6 +130,19 @@ def task_check(found: Findings, known: Container[str]) -> Check:
     names = short(", ".join(f"{name} ({many(n, 'job')})" for name, n in sorted(unknown.items())), _MOST)
     help_ = "import the task's module where the app is, or cancel its jobs"
     return Check("tasks", False, f"the app does not know {names}", help_)
+
+
+def stream_checks(lags: Sequence[StreamLag]) -> list[Check]:
+    """Whether the server of each stream answers, and how far its group is behind."""
+    return [
+        Check(
+            f"stream {one.name}",
+            not one.error,
+            one.error or f"{one.location} as {one.group}: {many(one.lag or 0, 'message')} behind",
+            "start the server, or mend the URL of @app.stream",
+        )
+        for one in lags
+    ]
 
 
 def _store(found: Findings) -> Check:

@@ -9,9 +9,10 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
+from holdfast.app.streams import StreamLag
 from holdfast.errors import StoreAway
-from holdfast.ops.checks import Check, Findings, machine_checks, store_checks, task_check
-from holdfast.ports import Capabilities, Stats, Tally, WorkerRecord
+from holdfast.ops.checks import Check, Findings, machine_checks, store_checks, stream_checks, task_check
+from holdfast.ports import Capabilities, Lag, Stats, Tally, WorkerRecord
 from holdfast.stores.memory import MemoryStore
 from holdfast.types import BreakerMode, JobState
 
@@ -38,6 +39,16 @@ WELL = Findings(
     free=10**10,
     log=1000,
 )
+
+
+def test_a_stream_says_how_far_behind_it_is_or_why_its_server_does_not() -> None:
+    where = {"group": "billing", "topic": "orders", "location": "kafka://shop/orders"}
+    behind = Lag(topic="orders", partition=0, lag=7)
+    well = StreamLag(name="bill", partitions=[behind], **where)
+    ill = StreamLag(name="ship", error="no broker answers", **where)
+    first, second = stream_checks([well, ill])
+    assert (first.is_ok, first.text) == (True, "kafka://shop/orders as billing: 7 messages behind")
+    assert (second.is_ok, second.name, second.text) == (False, "stream ship", "no broker answers")
 
 
 def wrong(found: Findings) -> list[Check]:

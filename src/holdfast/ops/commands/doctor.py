@@ -8,7 +8,7 @@ import click
 
 from holdfast.app import App
 from holdfast.errors import ConfigError, StoreError
-from holdfast.ops.checks import Check, look_at, machine_checks, store_checks, task_check
+from holdfast.ops.checks import Check, look_at, machine_checks, store_checks, stream_checks, task_check
 from holdfast.ops.commands.lazy import FAILED, Failed, Unusable
 from holdfast.ops.commands.output import echo_json
 from holdfast.ops.commands.target import find_app, help_for, load_app, opened, store_options
@@ -53,7 +53,8 @@ def _checks(url: str | None, target: str | None) -> list[Check]:
     if target:
         try:
             loaded = load_app(target)
-            checks.append(Check("app", True, f"{target} loads, with {many(len(loaded.specs), 'task')}"))
+            streams = f" and {many(len(loaded.stream_specs), 'stream')}" if loaded.stream_specs else ""
+            checks.append(Check("app", True, f"{target} loads, with {many(len(loaded.specs), 'task')}{streams}"))
         except Failed as error:
             checks.append(Check("app", False, error.message, "start in the app's folder, or mend what it says"))
     try:
@@ -62,11 +63,13 @@ def _checks(url: str | None, target: str | None) -> list[Check]:
             found = look_at(there, store_file(there.url))
         checks += store_checks(found)
         if loaded is not None:
-            checks.append(task_check(found, loaded.specs))
+            checks.append(task_check(found, {*loaded.specs, *loaded.stream_specs}))
     except Failed as error:
         checks.append(Check("store", False, error.message, "a worker or `holdfast enqueue` makes it"))
     except (ConfigError, StoreError) as error:
         checks.append(Check("store", False, str(error)))
+    if loaded is not None and loaded.stream_specs:
+        checks += stream_checks(loaded.streams.lag())
     return checks
 
 

@@ -296,6 +296,8 @@ class Flow:
                 self._again(part, delivery, settlement)
             case Change.RETRY:
                 sends = retried(self._spec, delivery, settlement, self._runner.now())
+                delivery.history = history_of(delivery, settlement)  # if it cannot be sent, it is given up with these
+                delivery.attempt += 1
                 self._on_errand(Errand(delivery=delivery, sends=sends))
             case Change.BURY if len(delivery.offsets) > 1 and self._spec.is_bisected:
                 self._bisect(part, delivery, settlement)

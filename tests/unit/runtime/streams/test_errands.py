@@ -1,0 +1,270 @@
+"""What must be written before a message is finished: inbox, then DLQ, then the commit, wherever it is interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.errors import Permanent, SourceAway, SourceError, StoreAway, Transient
+from holdfast.policy.retry import RetryPolicy
+from holdfast.ports import Outputs
+from holdfast.runtime.streams.passage import from_dlq
+from holdfast.types import Discard, JobState, Outgoing, Snooze
+from tests.unit.runtime.streams.stage import DLQ, TOPIC, Consumer, Stage, staged
+
+Break = Callable[[Stage, Consumer], None]
+
+
+async def hopeless(value: int) -> None:
+    if value == 0:
+        raise Permanent("no")
+
+
+# ---------------------------------------------------------------- dead letters
+
+
+async def test_a_dead_letter_is_in_the_inbox_then_in_the_dlq_and_only_then_committed() -> None:
+    async with staged() as stage:
+        stage.send(0, "a")
+        stage.consuming(hopeless)
+        await stage.rest()
+        assert stage.log == [("inbox", 1), ("send", DLQ), ("commit", (TOPIC, 0), 1)]
+        (letter,) = await stage.letters()
+        entry = from_dlq(stage.messages(DLQ)[0])
+        assert entry is not None
+        assert (entry.letter, entry.group) == (letter.id, "billing")
+        assert (entry.message.place, entry.message.offset) == ((TOPIC, 0), 0)
+
+
+def hang_inbox(stage: Stage, consumer: Consumer) -> None:
+    stage.store.fail("enqueue", fault="hang")
+
+
+def lose_inbox_reply(stage: Stage, consumer: Consumer) -> None:
+    stage.store.fail("enqueue", fault="lost")
+
+
+def hang_dlq(stage: Stage, consumer: Consumer) -> None:
+    consumer.source.hanging.add("send")
+
+
+def lose_dlq_reply(stage: Stage, consumer: Consumer) -> None:
+    consumer.source.lost_replies["send"] = [SourceAway("no answer")] * 1_000
+
+
+def hang_commit(stage: Stage, consumer: Consumer) -> None:
+    consumer.source.hanging.add("commit")
+
+
+@pytest.mark.parametrize("broken", [hang_inbox, lose_inbox_reply, hang_dlq, lose_dlq_reply, hang_commit])
+async def test_killed_between_any_two_steps_nothing_is_lost_and_there_is_one_letter(broken: Break) -> None:
+    async with staged() as stage:
+        stage.send(0, "a")
+        stage.send(1, "a")
+        spec = stage.stream(hopeless)
+        first = stage.consumer(spec)
+        broken(stage, first)
+        await stage.wait(3.0)
+        assert stage.position() is None
+        await first.kill()
+        stage.store.mend()
+        stage.consumer(spec)
+        await stage.rest()
+        (letter,) = await stage.letters()
+        copies = [from_dlq(one) for one in stage.messages(DLQ)]
+        assert len(copies) >= 1
+        assert {one.letter if one else None for one in copies} == {letter.id}
+        assert len({(one.number, one.started_at) for one in letter.attempts}) == len(letter.attempts)
+        assert stage.position() == 2
+
+
+@pytest.mark.parametrize("fault", ["away", "lost"])
+async def test_a_store_that_is_away_is_waited_for_and_nothing_is_committed_meanwhile(fault: Any) -> None:
+    async with staged() as stage:
+        stage.send(0, "a")
+        stage.store.fail("enqueue", fault=fault, error=StoreAway("the disk is full"))
+        consumer = stage.consuming(hopeless)
+        await stage.wait(60.0)
+        assert (stage.position(), stage.messages(DLQ)) == (None, [])
+        assert consumer.pump.report.last_error == "the disk is full"
+        stage.store.mend()
+        await stage.rest()
+        assert (len(await stage.letters()), len(stage.messages(DLQ)), stage.position()) == (1, 1, 1)
+
+
+async def test_a_source_that_is_away_while_it_buries_is_waited_for() -> None:
+    async with staged() as stage:
+        stage.send(0, "a")
+        consumer = stage.consuming(hopeless)
+        consumer.source.faults["send"] = [SourceAway("leader not available")] * 20
+        await stage.rest()
+        assert (len(await stage.letters()), len(stage.messages(DLQ)), stage.position()) == (1, 1, 1)
+
+
+async def test_letters_that_gather_are_written_together() -> None:
+    async with staged() as stage:
+        async def never(value: int) -> None:
+            raise Permanent("no")
+
+        for n in range(50):
+            stage.send(n)
+        stage.consuming(never)
+        await stage.rest()
+        assert [one for one in stage.log if one[0] == "inbox"] == [("inbox", 50)]
+        assert len(stage.messages(DLQ)) == 50
+
+
+async def test_one_copy_that_the_dlq_refuses_does_not_keep_the_others_out() -> None:
+    async with staged() as stage:
+        async def never(value: int) -> None:
+            raise Permanent("no")
+
+        def check(message: Outgoing) -> None:
+            if message.topic == DLQ and message.value == b"3":
+                raise SourceError("the message is too large")
+
+        for n in range(5):
+            stage.send(n)
+        consumer = stage.consuming(never)
+        consumer.source.check = check
+        await stage.rest()
+        assert sorted(one.value or b"" for one in stage.messages(DLQ)) == [b"0", b"1", b"2", b"4"]
+        assert (len(await stage.letters()), stage.position()) == (5, 5)
+
+
+async def test_a_retry_that_its_topic_refuses_is_given_up() -> None:
+    async with staged() as stage:
+        async def busy(value: int) -> None:
+            raise Transient("busy")
+
+        def check(message: Outgoing) -> None:
+            if ".retry." in message.topic:
+                raise SourceError("the message is too large")
+
+        stage.send(0)
+        consumer = stage.consuming(busy, blocking=False)
+        consumer.source.check = check
+        await stage.rest()
+        (letter,) = await stage.letters()
+        assert [(one.number, one.message) for one in letter.attempts] == [(1, "busy"), (2, "the message is too large")]
+        assert (len(stage.messages(DLQ)), stage.position()) == (1, 1)
+
+
+# ---------------------------------------------------------------- outputs
+
+
+async def test_outputs_are_sent_before_their_message_is_committed() -> None:
+    async with staged() as stage:
+        async def copy(value: int, out: Outputs) -> None:
+            out.send("copies", value, key="k", headers={"from": b"orders"})
+
+        stage.send(7)
+        stage.consuming(copy)
+        await stage.rest()
+        assert stage.log == [("send", "copies"), ("commit", (TOPIC, 0), 1)]
+        (copied,) = stage.messages("copies")
+        assert (copied.value, copied.key, copied.headers) == (b"7", b"k", (("from", b"orders"),))
+
+
+async def test_of_a_run_that_raised_or_snoozed_nothing_is_sent() -> None:
+    async with staged() as stage:
+        runs: list[int] = []
+
+        async def copy(value: int, out: Outputs) -> object:
+            runs.append(value)
+            out.send("copies", len(runs))
+            if len(runs) == 1:
+                raise Transient("busy")
+            return Snooze(5.0) if len(runs) == 2 else None
+
+        stage.send(7)
+        stage.consuming(copy)
+        await stage.rest()
+        assert [one.value for one in stage.messages("copies")] == [b"3"]
+
+
+async def test_outputs_of_a_run_that_was_discarded_are_sent() -> None:
+    async with staged() as stage:
+        async def copy(value: int, out: Outputs) -> object:
+            out.send("copies", value)
+            return Discard("nothing else to do")
+
+        stage.send(7)
+        stage.consuming(copy)
+        await stage.rest()
+        assert len(stage.messages("copies")) == 1
+
+
+async def test_outputs_that_cannot_be_sent_yet_hold_back_their_message_alone() -> None:
+    async with staged() as stage:
+        async def copy(value: int, out: Outputs) -> None:
+            if value == 0:
+                out.send("copies", value)
+
+        stage.send(0)
+        stage.send(1)
+        spec = stage.stream(copy)
+        first = stage.consumer(spec)
+        first.source.hanging.add("send")
+        await stage.wait(5.0)
+        assert (stage.position() or 0, first.flow.in_flight) == (0, 1)
+        await first.kill()
+        stage.consumer(spec)
+        await stage.rest()
+        assert (len(stage.messages("copies")), stage.position()) == (1, 2)
+
+
+async def test_outputs_that_are_refused_for_good_bury_their_message() -> None:
+    async with staged() as stage:
+        async def copy(value: int, out: Outputs) -> None:
+            out.send("copies", value)
+
+        def check(message: Outgoing) -> None:
+            if message.topic == "copies" and message.value == b"1":
+                raise SourceError("the message is too large")
+
+        for n in range(3):
+            stage.send(n)
+        consumer = stage.consuming(copy)
+        consumer.source.check = check
+        await stage.rest()
+        (letter,) = await stage.letters()
+        assert "too large" in letter.message
+        assert sorted(one.value or b"" for one in stage.messages("copies")) == [b"0", b"2"]
+        assert stage.position() == 3
+
+
+async def test_a_replayed_message_whose_outputs_are_refused_is_dead_again() -> None:
+    """It must not be marked as completed before the server has taken what it sends."""
+    async with staged() as stage:
+        is_broken = True
+
+        async def copy(value: int, out: Outputs) -> None:
+            if is_broken:
+                raise Permanent("not deployed yet")
+            out.send("copies", value)
+
+        def check(message: Outgoing) -> None:
+            if message.topic == "copies":
+                raise SourceError("the message is too large")
+
+        stage.send(0)
+        stage.stream(copy, retry=RetryPolicy(max_retries=0))
+        await stage.idle()
+        is_broken = False
+        (letter,) = await stage.letters()
+        await stage.app.dead_letters.aretry(letter.id)
+        make = stage.new_source
+
+        def refusing(*args: Any) -> Any:
+            source = make(*args)
+            source.check = check
+            return source
+
+        stage.new_source = refusing  # type: ignore[method-assign]
+        await stage.idle()
+        (again,) = await stage.letters()
+        assert (again.id, again.state) == (letter.id, JobState.DEAD_LETTER)
+        assert "too large" in again.message
