@@ -16,7 +16,9 @@ Kind = Literal["async", "sync", "batch"]
 BATCH = 500
 
 
-def consume(scheme: str, kind: Kind, order: Literal["key", "none"] = "key", options: dict[str, Any] | None = None) -> None:
+def consume(
+    scheme: str, kind: Kind, order: Literal["key", "none"] = "key", options: dict[str, Any] | None = None
+) -> None:
     tally = Tally()
     app = App(f"sqlite:///{Path(os.environ['STREAMS_FOLDER']) / 'holdfast.db'}")
     url = f"{scheme}://{os.environ['STREAMS_ADDRESS']}/{os.environ['STREAMS_TOPIC']}"
@@ -33,7 +35,6 @@ def consume(scheme: str, kind: Kind, order: Literal["key", "none"] = "key", opti
 
     async def many(orders: list[Order]) -> None:
         tally.many(len(orders))
-
 
     handlers: dict[str, Any] = {"async": one, "sync": sync_one, "batch": many}
     stream(handlers[kind])

@@ -13,10 +13,14 @@ from streams_tally import Tally
 
 BATCH = 500
 COMMIT_S = 0.1
+TUNED = {"fetch.queue.backoff.ms": 10}
 
 
-def consume(decodes: bool, commit: Literal["each", "awaited", "timed"]) -> None:
-    """commit: one for each batch, sent and not waited for, or waited for; or one in a tenth of a second."""
+def consume(decodes: bool, commit: Literal["each", "awaited", "timed"] = "each", is_tuned: bool = True) -> None:
+    """commit: one for each batch, sent and not waited for, or waited for; or one in a tenth of a second.
+
+    is_tuned: by itself the client rests for a second whenever it has fetched enough ahead, and the loop stands still.
+    """
     tally = Tally()
     decode = json.Decoder(Order).decode
     consumer = Consumer(
@@ -25,6 +29,7 @@ def consume(decodes: bool, commit: Literal["each", "awaited", "timed"]) -> None:
             "group.id": os.environ["STREAMS_GROUP"],
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            **(TUNED if is_tuned else {}),
         }
     )
     consumer.subscribe([os.environ["STREAMS_TOPIC"]])

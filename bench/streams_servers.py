@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import redis
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from jobs_servers import redis_server
 from streams_order import orders
 from streams_subject import Topic
 
 sys.path.append(str(Path(__file__).parent.parent))  # the tests' own broker serves here, too
-from tests.kafka_server import KafkaServer
+from tests.kafka_server import JARS, KafkaServer
 
 PARTITIONS = 4
 WITHIN_S = 30.0
@@ -28,12 +28,13 @@ class Kafka:
     def __init__(self, server: KafkaServer) -> None:
         self._server = server
         self._admin: AdminClient = server.admin()
-        self.version = next(one.name for one in Path(server.command()[-3].split(":")[0]).parent.glob("kafka_*.jar"))
+        jar = next(JARS.glob("kafka_*.jar"))
+        self.version = jar.stem.rpartition("-")[2]
 
     def fill(self, name: str, count: int) -> Topic:
         """A new topic with so many orders, spread over its partitions by their keys."""
         self._server.create_topic(name, PARTITIONS)
-        producer = Producer({"bootstrap.servers": self._server.bootstrap, "linger.ms": 20, "batch.size": 500_000})
+        producer = Producer({"bootstrap.servers": self._server.bootstrap, "linger.ms": 20, "log_level": 0})
         for key, value in orders(count):
             while True:
                 try:
@@ -48,6 +49,12 @@ class Kafka:
     def left(self, group: str, topic: Topic) -> int:
         """What a group has not committed; all of it where it has committed nothing."""
         return topic.count - sum(self.committed(group, topic).values())
+
+    def ends(self, topic: Topic) -> dict[int, int]:
+        """How many messages each partition has."""
+        asked = {TopicPartition(topic.name, number): OffsetSpec.latest() for number in range(PARTITIONS)}
+        answers = self._admin.list_offsets(asked, request_timeout=WITHIN_S)
+        return {place.partition: answer.result(WITHIN_S).offset for place, answer in answers.items()}
 
     def committed(self, group: str, topic: Topic) -> dict[int, int]:
         """How far a group is in each partition."""

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
+
+from confluent_kafka import Producer
 
 from holdfast.clock import SystemClock
 from holdfast.ports import Progress
 from holdfast.streams.kafka import KafkaSource
+from holdfast.streams.kafka.sender import Sender
+from holdfast.streams.kafka.settings import KafkaSettings
 from holdfast.types import Message, Place
+from tests.kafka_broker import KafkaBroker
 
 CLOCK: Final = SystemClock()
 QUICK: Final = (
@@ -53,6 +59,31 @@ class Books:
     def _drop(self, places: Collection[Place]) -> None:
         for place in places:
             del self.owned[place]
+
+
+class KeptSender(Sender):
+    """Outlives its sources: a producer waits half a second for the id that lets it write each message once."""
+
+    async def close(self, within_s: float) -> None: ...
+
+
+@functools.cache
+def kept_sender(bootstrap: str) -> Sender:
+    """The sender of all sources of a broker that do not need one of their own."""
+    return KeptSender(KafkaSettings(f"kafka://{bootstrap}/"), CLOCK, 30.0)
+
+
+def write(broker: KafkaBroker, topic: str, *values: bytes, partition: int = 0) -> None:
+    """Write messages to one partition, by a client that is there already."""
+    producer = _producer(broker.bootstrap)
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+@functools.cache
+def _producer(bootstrap: str) -> Producer:
+    return Producer({"bootstrap.servers": bootstrap, "log_level": 0, "topic.metadata.refresh.fast.interval.ms": 20})
 
 
 async def eventually(is_so: Callable[[], object], within_s: float = PATIENCE_S) -> None:

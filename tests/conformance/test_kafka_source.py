@@ -11,28 +11,19 @@ import pytest
 from holdfast.clock import SystemClock
 from holdfast.ports import Source
 from holdfast.streams.kafka import KafkaSource
-from holdfast.streams.kafka.sender import Sender
-from holdfast.streams.kafka.settings import KafkaSettings
 from holdfast.testing.source_suite import SourceSuite
 from holdfast.testing.source_suite.steps import Start
 from tests.kafka_broker import KafkaBroker
-from tests.kafka_lab import QUICK, kill
+from tests.kafka_lab import QUICK, kept_sender, kill
 from tests.kafka_server import KafkaTopic
-
-
-class _KeptSender(Sender):
-    """Outlives its sources: a producer waits half a second for the id that lets it write each message once."""
-
-    async def close(self, within_s: float) -> None: ...
 
 
 class KafkaLab:
     patience_s = 15.0
     quiet_s = 0.15
 
-    def __init__(self, broker: KafkaBroker, prefix: str, sender: Sender) -> None:
+    def __init__(self, broker: KafkaBroker, prefix: str) -> None:
         self._broker = broker
-        self._sender = sender
         self._prefix = prefix
         self._numbers = itertools.count(1)
         self.sources: list[KafkaSource] = []
@@ -45,7 +36,7 @@ class KafkaLab:
     def source(self, topic: str, group: str, *, start: Start = "earliest") -> KafkaSource:
         url = f"{self._broker.url(topic)}?{QUICK}"
         source = KafkaSource(url, f"{self._prefix}.{group}", SystemClock(), start=start, session_timeout_s=1.0)
-        source._sender = self._sender
+        source._sender = kept_sender(self._broker.bootstrap)
         self.sources.append(source)
         return source
 
@@ -54,14 +45,9 @@ class KafkaLab:
         await kill(source)
 
 
-@pytest.fixture(scope="module")
-def sender(kafka: KafkaBroker) -> Sender:
-    return _KeptSender(KafkaSettings(kafka.url("")), SystemClock(), 30.0)
-
-
 @pytest.fixture
-async def lab(kafka: KafkaBroker, kafka_topic: KafkaTopic, sender: Sender) -> AsyncIterator[KafkaLab]:
-    lab = KafkaLab(kafka, kafka_topic.name, sender)
+async def lab(kafka: KafkaBroker, kafka_topic: KafkaTopic) -> AsyncIterator[KafkaLab]:
+    lab = KafkaLab(kafka, kafka_topic.name)
     yield lab
     await asyncio.gather(*(source.close() for source in lab.sources))
 

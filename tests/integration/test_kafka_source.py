@@ -14,20 +14,22 @@ from holdfast.ports import Progress
 from holdfast.streams.kafka import KafkaSource
 from holdfast.types import Outgoing, Place
 from tests.kafka_broker import KafkaBroker
-from tests.kafka_lab import CLOCK, QUICK, Books, done, eventually, received, values
+from tests.kafka_lab import CLOCK, QUICK, Books, done, eventually, kept_sender, received, values, write
 from tests.kafka_server import KafkaTopic
 
 NewSource = Callable[..., KafkaSource]
 
 
 @pytest.fixture
-async def new_source(kafka_topic: KafkaTopic) -> AsyncIterator[NewSource]:
+async def new_source(kafka: KafkaBroker, kafka_topic: KafkaTopic) -> AsyncIterator[NewSource]:
     """Makes sources for the test's topic and group, and closes them."""
     made: list[KafkaSource] = []
 
     def make(options: str = "", **given: object) -> KafkaSource:
         url = f"{kafka_topic.url}?{QUICK}{options}"
         made.append(KafkaSource(url, kafka_topic.group, CLOCK, **{"session_timeout_s": 2.0, **given}))  # type: ignore[arg-type]
+        if "send_s" not in given:
+            made[-1]._sender = kept_sender(kafka.bootstrap)
         return made[-1]
 
     yield make
@@ -49,7 +51,7 @@ async def test_while_nobody_asks_everything_is_paused_and_the_place_in_the_group
     kafka: KafkaBroker, kafka_topic: KafkaTopic, new_source: NewSource
 ) -> None:
     kafka.create_topic(kafka_topic.name)
-    kafka.produce(kafka_topic.name, [b"%d" % n for n in range(50)])
+    write(kafka, kafka_topic.name, *[b"%d" % n for n in range(50)])
     # Whoever does not poll for a second has lost its place.
     source = new_source("&max.poll.interval.ms=1000", session_timeout_s=1.0, rebalance_s=0.4)
     owner = await joined(source, kafka_topic)
@@ -74,10 +76,10 @@ async def test_what_was_paused_before_nobody_asked_stays_paused_afterwards(
     await joined(source, kafka_topic, 2)
     source.pause([(kafka_topic.name, 0)])
     await source.receive(1, 0.05)
-    kafka.produce(kafka_topic.name, [b"held"], partition=0)
+    write(kafka, kafka_topic.name, b"held", partition=0)
     await source.commit({})
     # An ask that nothing has come for keeps it polling; a message ends that.
-    kafka.produce(kafka_topic.name, [b"free"], partition=1)
+    write(kafka, kafka_topic.name, b"free", partition=1)
     assignment = source._joined._thread._assignment
     await eventually(lambda: assignment.is_resting)
     assert values(await received(source, 1)) == [b"free"]
@@ -126,7 +128,7 @@ async def test_an_owner_may_commit_while_it_gives_partitions_back(
     careful = Careful()
     careful.progress = {(kafka_topic.name, n): Progress(position=1) for n in range(2)}
     for partition in range(2):
-        kafka.produce(kafka_topic.name, [b"%d" % n for n in range(9)], partition=partition)
+        write(kafka, kafka_topic.name, *[b"%d" % n for n in range(9)], partition=partition)
     await one.open(kafka_topic.name, [], careful)
     await received(one, 18)
     quick = await joined(new_source(), kafka_topic)
@@ -147,8 +149,8 @@ async def test_an_owner_that_raises_gives_partitions_back_all_the_same(
     await eventually(lambda: len(broken.owned) == 2)
     await joined(new_source(), kafka_topic)
     assert "ZeroDivisionError" in caplog.text
-    kafka.produce(kafka_topic.name, [b"x"], partition=0)
-    kafka.produce(kafka_topic.name, [b"x"], partition=1)
+    write(kafka, kafka_topic.name, b"x", partition=0)
+    write(kafka, kafka_topic.name, b"x", partition=1)
     await received(one, 1)
 
 
@@ -176,7 +178,7 @@ async def test_partitions_that_are_added_are_read(
     admin = kafka.admin()
     admin.create_partitions([NewPartitions(kafka_topic.name, 2)])[kafka_topic.name].result(10)
     await eventually(lambda: len(owner.owned) == 2)
-    kafka.produce(kafka_topic.name, [b"new"], partition=1)
+    write(kafka, kafka_topic.name, b"new", partition=1)
     assert values(await received(source, 1)) == [b"new"]
 
 
@@ -217,7 +219,7 @@ async def test_messages_deleted_before_they_were_read_are_counted_and_said(
     kafka: KafkaBroker, kafka_topic: KafkaTopic, new_source: NewSource, caplog: pytest.LogCaptureFixture, start: str
 ) -> None:
     kafka.create_topic(kafka_topic.name)
-    kafka.produce(kafka_topic.name, [b"%d" % n for n in range(20)])
+    write(kafka, kafka_topic.name, *[b"%d" % n for n in range(20)])
     before = new_source()
     await joined(before, kafka_topic)
     await before.commit({(kafka_topic.name, 0): Progress(position=3, retries={4: 2})})
@@ -235,7 +237,7 @@ async def test_a_consumer_that_is_overtaken_by_deletion_goes_on_where_the_log_be
     kafka: KafkaBroker, kafka_topic: KafkaTopic, new_source: NewSource
 ) -> None:
     kafka.create_topic(kafka_topic.name)
-    kafka.produce(kafka_topic.name, [b"%d" % n for n in range(20)])
+    write(kafka, kafka_topic.name, *[b"%d" % n for n in range(20)])
     source = new_source()
     owner = await joined(source, kafka_topic)
     place = (kafka_topic.name, 0)
@@ -257,7 +259,7 @@ async def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
     kafka: KafkaBroker, kafka_topic: KafkaTopic, new_source: NewSource, caplog: pytest.LogCaptureFixture
 ) -> None:
     kafka.create_topic(kafka_topic.name)
-    kafka.produce(kafka_topic.name, [b"new"])
+    write(kafka, kafka_topic.name, b"new")
     before = new_source()
     await joined(before, kafka_topic)
     await before.commit({(kafka_topic.name, 0): Progress(position=1000)})
@@ -329,7 +331,7 @@ async def test_an_aborted_transaction_is_invisible_and_commits_nothing(
     out = f"{kafka_topic.name}.out"
     kafka.create_topic(kafka_topic.name)
     kafka.create_topic(out)
-    kafka.produce(kafka_topic.name, [b"1", b"2"])
+    write(kafka, kafka_topic.name, b"1", b"2")
     source = new_source()
     await joined(source, kafka_topic)
     messages = await received(source, 2)
@@ -369,7 +371,7 @@ async def test_lag_counts_what_is_there_and_not_what_was_deleted(
     kafka: KafkaBroker, kafka_topic: KafkaTopic, new_source: NewSource
 ) -> None:
     kafka.create_topic(kafka_topic.name)
-    kafka.produce(kafka_topic.name, [b"x"] * 10)
+    write(kafka, kafka_topic.name, *[b"x"] * 10)
     delete_before(kafka, kafka_topic.name, 4)
     (lag,) = await new_source().lags([kafka_topic.name])
     assert (lag.lag, lag.position, lag.end) == (6, None, 10)

@@ -152,9 +152,8 @@ def test_what_kafka_has_not_taken_in_time_is_given_up_loudly_and_the_next_goes_o
     mock_kafka: MockCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     mock_kafka.create_topic("orders")
+    mock_kafka.set_down()
     with Producer(mock_kafka.url("orders"), timeout=0.6) as producer:
-        producer.send(value="first").wait(30)
-        mock_kafka.set_down()
         lost = producer.send(value="lost")
         with pytest.raises(NotSent, match=r"topic orders: not acknowledged within 0\.6 s; .*refused"):
             lost.wait(30)

@@ -767,6 +767,8 @@ class Worker:
         self.streams.watch(self._wake.set)
         while True:
             await self._maintenance.once()
+            if self.streams.pumps:
+                await self._clock.asleep(0.0)  # they have a turn: what was just sent may be for one of them
             if await self._turn():
                 is_last_look = False
                 continue

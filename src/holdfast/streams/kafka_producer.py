@@ -27,6 +27,8 @@ _OURS: Final = {
     "queue.buffering.max.messages": "say buffer= instead",
 }
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+_BUFFER_KBYTES: Final = 1_048_576
+"""What librdkafka holds at most, unless the URL says otherwise."""
 _LINGER_S: Final = 0.005
 _LOOK_S: Final = 0.1
 """How long the thread waits for reports before it looks around."""
@@ -61,6 +63,8 @@ class KafkaCarrier:
         }
         if not {"linger.ms", "queue.buffering.max.ms"} & settings.place.options.keys():
             self._options["linger.ms"] = min(_LINGER_S * 1000, timeout_ms / 2)
+        kbytes = settings.place.options.get("queue.buffering.max.kbytes", "")
+        self._most_bytes = 1024 * (int(kbytes) if kbytes.isdecimal() else _BUFFER_KBYTES)
         self._reports: deque[Sent] = deque()
         self._taken = 0
         self._unheard = 0
@@ -90,9 +94,9 @@ class KafkaCarrier:
             else:
                 self._produce(message.topic, message.value, message.key, partition, report)
         except BufferError:  # too many bytes for it, if not too many messages
-            if len(self._client):
-                return False
-            raise SourceError(f"{self._where(sent)}: larger than queue.buffering.max.kbytes") from None
+            if len(message.value or b"") + len(message.key or b"") > self._most_bytes:
+                raise SourceError(f"{self._where(sent)}: larger than queue.buffering.max.kbytes") from None
+            return False
         except KafkaException as error:
             return self._refused(sent, error)
         self._taken += 1
@@ -131,6 +135,8 @@ class KafkaCarrier:
             self._hear(_LOOK_S)
             if self._is_broken and not self._is_closed:
                 self._renew()
+            elif self._taken == taken:
+                self._buffer.advance()  # bytes come free a moment after the message that had them is settled
             elif self._taken - taken >= self._batch and clock.wait(self._wanted, _NAP_S):
                 self._wanted.clear()
 
@@ -179,7 +185,8 @@ class KafkaCarrier:
 
     def _heard(self, error: KafkaError) -> None:
         """What the client complains of, and heals by itself."""
-        self._trouble = words(error)
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._trouble:  # which says less than what came before
+            self._trouble = words(error)
 
     def _refused(self, sent: Sent, error: KafkaException) -> bool:
         inner = kafka_error(error)

@@ -42,10 +42,9 @@ WELL = Findings(
 
 
 def test_a_stream_says_how_far_behind_it_is_or_why_its_server_does_not() -> None:
-    where = {"group": "billing", "topic": "orders", "location": "kafka://shop/orders"}
     behind = Lag(topic="orders", partition=0, lag=7)
-    well = StreamLag(name="bill", partitions=[behind], **where)
-    ill = StreamLag(name="ship", error="no broker answers", **where)
+    well = StreamLag(name="bill", group="billing", topic="orders", location="kafka://shop/orders", partitions=[behind])
+    ill = replace(well, name="ship", partitions=(), error="no broker answers")
     first, second = stream_checks([well, ill])
     assert (first.is_ok, first.text) == (True, "kafka://shop/orders as billing: 7 messages behind")
     assert (second.is_ok, second.name, second.text) == (False, "stream ship", "no broker answers")

@@ -71,6 +71,7 @@ class KafkaSource:
         self._reach: Reach | None = None
         self._member: Member | None = None
         self._is_closed = False
+        self._closing: asyncio.Future[None] | None = None
 
     @property
     def capabilities(self) -> SourceCapabilities:
@@ -217,6 +218,11 @@ class KafkaSource:
 
     async def close(self) -> None:
         self._is_closed = True
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         closing = [self._sender.close(_CLOSE_S), self._transactions.close(_CLOSE_S)]
         if self._member is not None:
             closing.append(self._member.close(_CLOSE_S))

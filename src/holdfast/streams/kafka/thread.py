@@ -26,7 +26,7 @@ _SLICE_S: Final = 0.02
 _SHORT_SLICE_S: Final = 0.002
 """or so long when it had something to say just now."""
 _JUST_NOW_S: Final = 0.1
-_NAP_S: Final = 0.1
+_NAP_S: Final = 0.05
 _FIRST_NAP_S: Final = 0.0001
 _LONGEST_SHORT_NAP_S: Final = 0.005
 _REST_AFTER_S: Final = 0.5
@@ -122,6 +122,7 @@ class ConsumerThread:
             self._consumer.subscribe(
                 self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
             )
+            self._assignment.rest(True)
             while not self._is_stopping:
                 self._turn()
         except BaseException as error:  # messages may have gone with it, which only a new consumer brings again

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
@@ -14,6 +14,8 @@ from holdfast.streams.kafka.settings import KafkaSettings
 
 _NOT_YET: Final = frozenset({KafkaError.LEADER_NOT_AVAILABLE})
 """It exists, and is about to be ready."""
+_VAGUE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})
+_STEP_S: Final = 0.5
 
 
 class Topics:
@@ -22,9 +24,12 @@ class Topics:
     def __init__(self, settings: KafkaSettings, clock: Clock) -> None:
         self._settings = settings
         self._location = repr(settings)
+        self._clock = clock
         self._thread = CallThread(f"{self._location}: looking for topics", clock)
         self._made: Consumer | None = None
         self._last_words = ""
+        self._is_shut_out = False
+        self._refusal: KafkaError | None = None
 
     async def partitions(self, topics: Collection[str], within_s: float) -> dict[str, int]:
         """How many partitions each of these has; those that do not exist are left out."""
@@ -36,17 +41,31 @@ class Topics:
 
     def _partitions(self, topics: Collection[str], within_s: float) -> dict[str, int]:
         client = self._client()
+        until = self._clock.monotonic() + within_s
         found: dict[str, int] = {}
         for topic in sorted(topics):
             try:
-                error = (known := client.list_topics(topic, within_s).topics[topic]).error
-                if error is not None and error.code() not in MISSING | _NOT_YET:
-                    raise KafkaException(error)
+                known = self._look(client, topic, until)
+                if known.error is not None and known.error.code() not in MISSING | _NOT_YET:
+                    raise KafkaException(known.error)
             except KafkaException as error:
-                raise self._fault(topic, error) from error
+                raise fault(f"{self._location}: cannot look for topic {topic}", error, self._hint(error)) from error
             if known.partitions:
                 found[topic] = len(known.partitions)
         return found
+
+    def _look(self, client: Consumer, topic: str, until: float) -> Any:
+        """What is known of a topic; not waited for in full once no broker lets us in."""
+        self._is_shut_out = False
+        while True:
+            try:
+                return client.list_topics(topic, _STEP_S).topics[topic]
+            except KafkaException as error:
+                client.poll(0)
+                if self._refusal is not None:
+                    raise KafkaException(self._refusal) from error
+                if self._is_shut_out or kafka_error(error).code() not in _VAGUE or self._clock.monotonic() >= until:
+                    raise
 
     def _client(self) -> Consumer:
         if self._made is None:
@@ -56,17 +75,20 @@ class Topics:
             except (KafkaException, TypeError, ValueError) as error:
                 raise self._settings.refusal(error) from None
         self._made.poll(0)  # what it has to say would gather otherwise
+        self._refusal = None
         return self._made
 
     def _note(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self._last_words = words(error)
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._is_shut_out = True
+            return
+        self._last_words = words(error)
+        if error.code() == KafkaError._AUTHENTICATION:
+            self._refusal = error
 
-    def _fault(self, topic: str, error: KafkaException) -> Exception:
-        """With the reason: by itself a client says of everything that it had no answer in time."""
-        self._client()
-        is_vague = kafka_error(error).code() in {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
-        return fault(f"{self._location}: cannot look for topic {topic}", error, self._last_words if is_vague else "")
+    def _hint(self, error: KafkaException) -> str:
+        """The reason: by itself a client says of everything that it had no answer in time."""
+        return self._last_words if kafka_error(error).code() in _VAGUE else ""
 
     def _drop(self) -> None:
         if self._made is not None:

@@ -330,7 +330,7 @@ class Stage(VirtualTime):
         worker = self.app.worker(settings)
         running = asyncio.create_task(worker.run())
         try:
-            await self.until(lambda: running.done() or bool(worker.streams.pumps and worker._started_at))
+            await self.until(lambda: running.done() or worker._started_at > 0.0)
             yield worker
         finally:
             worker.stop()

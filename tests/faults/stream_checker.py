@@ -1,0 +1,252 @@
+"""The checker of streams: looks at what handlers did and at what the server believes, and says what was broken.
+
+Each function is one invariant and returns its violations in words; none is the only good answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.types import Place
+from tests.faults.checker import Fault
+from tests.faults.stream_ledger import Handling, Name
+
+COMMIT_S: Final = 1.5
+"""What is finished is committed within so long, on a machine that has much else to do."""
+_NEVER: Final = float("inf")
+
+
+class Look(Struct, frozen=True):
+    """What the server held to be finished, and then what was."""
+
+    done: frozenset[Name]
+    finished: frozenset[Name]
+
+
+class StreamEvidence(Struct, kw_only=True):
+    """Everything that is known after a run has come to rest."""
+
+    sent: Mapping[Name, tuple[Place, int]]
+    """Each message that the server has taken, in the order it was sent, with its partition and offset."""
+    handlings: Sequence[Handling] = ()
+    letters: Mapping[Name, int] = {}
+    """How often each is in the inbox."""
+    dead: Mapping[Name, int] = {}
+    """How often each is in the DLQ."""
+    done: frozenset[Name] = frozenset()
+    """What the server holds to be finished in the end."""
+    looks: Sequence[Look] = ()
+    faults: Sequence[Fault] = ()
+    keeps_order: bool = True
+    """Whether the messages of a key are handled in order, whoever handles them."""
+    has_positions: bool = True
+    """Whether only what comes before the first unfinished message of a partition can be committed."""
+    commit_s: float = COMMIT_S
+
+
+class Run(Struct, frozen=True):
+    """One execution of a message, by its handler's own account."""
+
+    start: Handling
+    last: Handling | None
+    """How it ended; None when it was cut off."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it came to its end."""
+        return self.last is not None and self.last.what == "end"
+
+
+def runs_in(handlings: Sequence[Handling]) -> list[Run]:
+    """All executions in the order in which they began; a process runs a message once at a time."""
+    found: list[list[Handling | None]] = []
+    under_way: dict[tuple[Name, int], list[Handling | None]] = {}
+    for one in sorted(handlings, key=lambda one: one.at):
+        if one.what == "start":
+            under_way[one.name, one.pid] = run = [one, None]
+            found.append(run)
+        elif (begun := under_way.pop((one.name, one.pid), None)) is not None:
+            begun[1] = one
+    return [Run(start, last) for start, last in found if start is not None]
+
+
+def check(evidence: StreamEvidence) -> list[str]:
+    """Every violation of every invariant."""
+    return [found for invariant in INVARIANTS for found in invariant(evidence)]
+
+
+def no_loss(evidence: StreamEvidence) -> list[str]:
+    """Every message was handled to its end, or is in the inbox once and in the DLQ; nothing is there from nowhere."""
+    ended = finished_by(evidence.handlings)
+    found = []
+    for name in evidence.sent:
+        if name not in ended and name not in evidence.letters:
+            found.append(f"lost: {name} was not handled, and is not in the inbox")
+        if evidence.letters.get(name, 0) > 1:
+            found.append(f"twice: {name} is in the inbox {evidence.letters[name]} times")
+        if name in evidence.letters and name not in evidence.dead:
+            found.append(f"no copy: {name} is in the inbox, and not in the DLQ")
+    seen = {one.name for one in evidence.handlings} | evidence.letters.keys() | evidence.dead.keys()
+    return found + [f"unexpected: nobody has sent {name}" for name in seen - evidence.sent.keys()]
+
+
+def nothing_skipped(evidence: StreamEvidence) -> list[str]:
+    """The server is told that a message is finished only when it is; and in the end of all of them."""
+    early = {name for look in evidence.looks for name in look.done - look.finished}
+    found = [f"committed too early: {name} was not finished" for name in sorted(early)]
+    return found + [f"not committed: {name} is open in the end" for name in evidence.sent.keys() - evidence.done]
+
+
+def order_of_keys(evidence: StreamEvidence) -> list[str]:
+    """The messages of a key run one after the other: each after the end of the one before it.
+
+    What was finished may run again, from any earlier message on; then in order, too.
+    """
+    if not evidence.keeps_order:
+        return []
+    found = []
+    follower = _followers(evidence)
+    for key, runs in _by_key(evidence).items():
+        given_up = {name for name in evidence.letters if name[0] == key}
+        first = next(iter(follower[key]), None)
+        if runs and runs[0].start.n != first:
+            found.append(f"order: {key} began with {runs[0].start.n}, not {first}")
+        for run, following in pairwise(runs):
+            before, after = run.start, following.start
+            if after.n > before.n and follower[key].get(before.n) != after.n:
+                found.append(f"order: after {before.n} of {key} came {after.n}")
+            elif after.n > before.n and not run.has_ended and before.name not in given_up:
+                found.append(f"order: {after.n} of {key} began before {before.n} had ended")
+            elif _overlap(run, following) and not _is_hit(run, evidence) and not _is_hit(following, evidence):
+                found.append(f"order: {after.n} of {key} began while {before.n} ran")
+    return found
+
+
+def explained_duplicates(evidence: StreamEvidence) -> list[str]:
+    """A message runs again only if it failed or was handed back, or its process was hit before it could commit."""
+    committable = _committable(evidence)
+    found = []
+    for name, runs in runs_by_name(evidence.handlings).items():
+        for run, following in pairwise(runs):
+            is_open = run.last is not None and run.last.what in {"fail", "stop"}
+            if is_open or _is_explained(run, following, committable.get(name, _NEVER), evidence):
+                continue
+            found.append(f"duplicate: {name} ran again in {following.start.pid} without failure or fault")
+    return found
+
+
+INVARIANTS: Final = (no_loss, nothing_skipped, order_of_keys, explained_duplicates)
+
+
+# ---------------------------------------------------------------- figures
+
+
+def runs_by_name(handlings: Sequence[Handling]) -> dict[Name, list[Run]]:
+    """The executions of each message, in the order in which they began."""
+    runs: dict[Name, list[Run]] = defaultdict(list)
+    for run in runs_in(handlings):
+        runs[run.start.name].append(run)
+    return runs
+
+
+def finished_by(handlings: Sequence[Handling]) -> frozenset[Name]:
+    """Messages whose handler came to its end."""
+    return frozenset(one.name for one in handlings if one.what == "end")
+
+
+def duplicates(evidence: StreamEvidence) -> int:
+    """How many effects were done more than once: ends beyond each message's first."""
+    ends = Counter(one.name for one in evidence.handlings if one.what == "end")
+    return sum(n - 1 for n in ends.values())
+
+
+def cut_off(evidence: StreamEvidence) -> int:
+    """How many runs were begun and have no end: their process was killed."""
+    return sum(run.last is None for run in runs_in(evidence.handlings))
+
+
+def told(evidence: StreamEvidence, seconds: float) -> str:
+    """The figures that every report has; the checker has found no message lost, and no order broken."""
+    twice = duplicates(evidence)
+    return (
+        f"{len(evidence.sent):,} messages, {len(runs_in(evidence.handlings)):,} runs, lost 0, order breaks 0, effects "
+        f"twice {twice} ({10_000 * twice / max(1, len(evidence.sent)):.1f} in 10,000), runs cut off "
+        f"{cut_off(evidence)}, given up {len(evidence.letters)}, {seconds:.1f} s"
+    )
+
+
+# ---------------------------------------------------------------- inside
+
+
+def _followers(evidence: StreamEvidence) -> dict[str, dict[int, int | None]]:
+    """Of each key, the number after each number, as they were sent."""
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for key, n in evidence.sent:
+        numbers[key].append(n)
+    return {key: dict(zip(some, [*some[1:], None], strict=True)) for key, some in numbers.items()}
+
+
+def _by_key(evidence: StreamEvidence) -> dict[str, list[Run]]:
+    """The executions of each key, without those of a process that was hit, and does what others have begun already."""
+    begun: dict[Name, int] = {}
+    runs: dict[str, list[Run]] = defaultdict(list)
+    for run in runs_in(evidence.handlings):
+        first = begun.setdefault(run.start.name, run.start.pid)
+        if first == run.start.pid or not _is_hit_before(run, evidence):
+            runs[run.start.key].append(run)
+    return runs
+
+
+def _overlap(run: Run, following: Run) -> bool:
+    return run.last is None or run.last.at > following.start.at
+
+
+def _is_hit(run: Run, evidence: StreamEvidence) -> bool:
+    """Whether its process was hit while it ran, or before."""
+    until = run.last.at if run.last is not None else _NEVER
+    return any(one.pid == run.start.pid and one.at <= until for one in evidence.faults)
+
+
+def _is_hit_before(run: Run, evidence: StreamEvidence) -> bool:
+    return any(one.pid == run.start.pid and one.at <= run.start.at for one in evidence.faults)
+
+
+def _is_explained(run: Run, following: Run, committable: float, evidence: StreamEvidence) -> bool:
+    """Its process was hit before the commit; or the other one was, and does not know yet that it comes too late."""
+    if _is_hit_before(following, evidence):
+        return True
+    for fault in evidence.faults:
+        is_own = fault.pid == run.start.pid and run.start.at <= fault.until and fault.at <= following.start.at
+        if is_own and (not run.has_ended or fault.at - evidence.commit_s <= committable):
+            return True
+    return False
+
+
+def _committable(evidence: StreamEvidence) -> dict[Name, float]:
+    """When each message could be committed at the earliest: when it was finished, and all before it."""
+    finished: dict[Name, float] = {}
+    for one in evidence.handlings:
+        if one.what == "end":
+            finished[one.name] = min(one.at, finished.get(one.name, _NEVER))
+        elif one.what == "fail" and one.name in evidence.letters:
+            finished[one.name] = one.at
+    if not evidence.has_positions:
+        return finished
+    reached: dict[Place, float] = defaultdict(float)
+    found: dict[Name, float] = {}
+    for name, (place, _) in sorted(evidence.sent.items(), key=lambda item: item[1]):
+        reached[place] = max(reached[place], finished.get(name, _NEVER))
+        found[name] = reached[place]
+    return found
+
+
+def waits_between(handlings: Sequence[Handling], name: Name) -> Iterator[float]:
+    """How long each retry of a message was waited for after the failure before it."""
+    for run, following in pairwise(runs_by_name(handlings)[name]):
+        assert run.last is not None
+        yield following.start.at - run.last.at

@@ -1,0 +1,194 @@
+"""Row 36 on Kafka: consumers are stopped, killed and frozen, and come and go, under load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.faults import stream_checker
+from tests.faults.conftest import Report, waits
+from tests.faults.load import Dice
+from tests.faults.stream_arena import Stream, StreamArena, orders_for, stream_arena
+from tests.faults.stream_channels import KafkaChannel
+from tests.faults.stream_shop import StreamPlan
+from tests.faults.workers import CLOCK, poll
+from tests.kafka_broker import KafkaBroker
+
+pytestmark = waits
+STORE = "kafka"
+SESSION_S = 2.0
+
+
+def test_a_stop_drains_commits_and_leaves_at_once(
+    kafka: KafkaBroker, tmp_path: Path, is_full: bool, report: Report
+) -> None:
+    dice = Dice()
+    channel = KafkaChannel(kafka, session_s=45.0, tag="stop")
+    sender = Stream(channel, orders_for(6_000 if is_full else 1_200, dice), over_s=12.0 if is_full else 3.0)
+    with stream_arena(tmp_path, channel, StreamPlan()) as arena:
+        pids = [arena.start() for _ in range(3)]
+        sender.start()
+        _wait_for_all(arena, pids)
+        stopped: list[tuple[float, float]] = []
+        for _ in range(2):
+            pid = _busiest(arena, pids)
+            pids.remove(pid)
+            had = _partitions_of(arena, pid)
+            began_s = CLOCK.monotonic()
+            drained_s = arena.drain(pid)
+            arena.look()
+            poll(lambda: bool(_taken_over(arena, pid, had, began_s)), 20, "others take its partitions")  # noqa: B023
+            stopped.append((drained_s, min(_taken_over(arena, pid, had, began_s)) - began_s))
+        sender.wait()
+        arena.quiesce()
+        arena.drain(*pids)
+        evidence = arena.evidence()
+
+    assert stream_checker.check(evidence) == []
+    assert stream_checker.duplicates(evidence) == stream_checker.cut_off(evidence) == 0
+    assert len(stream_checker.runs_in(evidence.handlings)) == _runs_without_faults(evidence), "something ran twice"
+    # Members that are not told wait for the session's time-out, 45 s.
+    assert max(taken_s for _, taken_s in stopped) < 10.0
+    told = ", ".join(f"drained in {drained_s:.2f} s, taken over after {taken_s:.2f} s" for drained_s, taken_s in stopped)
+    report(f"row 36 SIGTERM of 2 of 3 workers: {told}; {stream_checker.told(evidence, arena.seconds)}; {dice.seed}")
+
+
+def test_killed_consumers_lose_nothing_also_in_the_middle_of_a_rebalance(
+    kafka: KafkaBroker, tmp_path: Path, is_full: bool, report: Report
+) -> None:
+    dice = Dice()
+    kills, each_s = (20, 2.5) if is_full else (3, 2.0)
+    channel = KafkaChannel(kafka, session_s=SESSION_S, tag="kill")
+    sender = Stream(channel, orders_for(kills * 300, dice, seconds=0.03), over_s=kills * each_s)
+    with stream_arena(tmp_path, channel, StreamPlan()) as arena:
+        pids = [arena.start() for _ in range(3)]
+        sender.start()
+        _wait_for_all(arena, pids)
+        for number in range(kills):
+            victim = _busiest(arena, pids) if number % 3 else pids[dice.below(len(pids))]
+            pids.remove(victim)
+            if number % 2:  # the next one is about to join: partitions are on their way
+                pids.append(arena.start())
+                poll(lambda: "reads kafka://" in arena.fleet.log(pids[-1]), 20, "it joins")
+                CLOCK.sleep(0.2 * dice.draw())
+                arena.fleet.kill(victim)
+            else:
+                arena.fleet.kill(victim)
+                pids.append(arena.start())
+            CLOCK.sleep(each_s * dice.draw())
+            arena.look()
+        sender.wait()
+        arena.quiesce()
+        for pid in pids:
+            arena.drain(pid)
+        evidence = arena.evidence()
+
+    assert stream_checker.check(evidence) == []
+    assert stream_checker.cut_off(evidence) > 0, "no kill hit a running handler: this run shows nothing"
+    report(
+        f"row 36 SIGKILL, every second one in a rebalance: {kills} kills, "
+        f"{stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
+    )
+
+
+def test_members_that_come_and_go_repeat_nothing(
+    kafka: KafkaBroker, tmp_path: Path, is_full: bool, report: Report
+) -> None:
+    dice = Dice()
+    rounds = 12 if is_full else 3
+    channel = KafkaChannel(kafka, session_s=45.0, tag="rebalance")
+    sender = Stream(channel, orders_for(rounds * 200, dice, seconds=0.3), over_s=rounds * 1.5)
+    with stream_arena(tmp_path, channel, StreamPlan()) as arena:
+        pids = [arena.start()]
+        sender.start()
+        _wait_for_all(arena, pids)
+        for number in range(rounds):
+            if number % 3 < 2:
+                pids.append(arena.start())
+                _wait_for_all(arena, pids[-1:])
+            else:
+                arena.drain(pids.pop(0))
+            arena.look()
+        sender.wait()
+        arena.quiesce()
+        for pid in pids:
+            arena.drain(pid)
+        evidence = arena.evidence()
+
+    assert stream_checker.check(evidence) == []
+    assert stream_checker.duplicates(evidence) == 0
+    assert all(one.what != "stop" for one in evidence.handlings), "a handler was not waited for"
+    report(
+        f"row 36 rebalances under load: {rounds} members came or went, handlers of up to 0.6 s in flight were finished "
+        f"each time; {stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
+    )
+
+
+def test_a_frozen_member_commits_nothing_late_and_goes_on(kafka: KafkaBroker, tmp_path: Path, report: Report) -> None:
+    dice = Dice()
+    channel = KafkaChannel(kafka, session_s=1.0, tag="frozen")
+    sender = Stream(channel, orders_for(400, dice, seconds=0.05), over_s=4.0)
+    with stream_arena(tmp_path, channel, StreamPlan()) as arena:
+        pids = [arena.start(), arena.start()]
+        sender.start()
+        _wait_for_all(arena, pids)
+        zombie = _busiest(arena, pids)
+        arena.fleet.pause(zombie)
+        had = _partitions_of(arena, zombie)
+        paused_s = CLOCK.monotonic()
+        poll(lambda: bool(_taken_over(arena, zombie, had, paused_s)), 20, "the other takes its partitions")
+        before = channel.done()
+        arena.fleet.resume(zombie)
+        resumed_s = CLOCK.monotonic()
+        sender.wait()
+        arena.quiesce()
+        after = channel.done()
+        poll(lambda: "has lost" in arena.fleet.log(zombie), 10, "it hears that it has lost its partitions")
+        back = [one for one in arena.handlings() if one.pid == zombie and one.at > resumed_s]
+        for pid in pids:
+            arena.drain(pid)
+        evidence = arena.evidence()
+
+    assert before <= after, "a late commit has turned the group back"
+    assert back, "it did not go on"
+    assert stream_checker.check(evidence) == []
+    report(
+        f"row 36 SIGSTOP past the session's {channel.session_s:g} s: late commits that counted 0; "
+        f"{stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
+    )
+
+
+# ---------------------------------------------------------------- looking
+
+
+def _wait_for_all(arena: StreamArena, pids: list[int]) -> None:
+    """Until all have partitions, and somebody has something to do: those of one may be a retry topic's alone."""
+    for pid in pids:
+        poll(lambda: " partitions" in arena.fleet.log(pid), 30, f"worker {pid} has partitions")  # noqa: B023
+    poll(lambda: bool(arena.handlings()), 30, f"messages are handled: {arena.fleet.log()[-2000:]}")
+
+
+def _busiest(arena: StreamArena, pids: list[int]) -> int:
+    """The one that has handled most in the last second."""
+    since_s = CLOCK.monotonic() - 1.0
+    return max(pids, key=lambda pid: arena.runs(pid, since_s))
+
+
+def _partitions_of(arena: StreamArena, pid: int) -> set[str]:
+    """The partitions whose messages were handled last by this process."""
+    last = {one.message.rpartition("/")[0]: one.pid for one in arena.handlings()}
+    return {place for place, holder in last.items() if holder == pid}
+
+
+def _taken_over(arena: StreamArena, pid: int, places: set[str], since: float) -> list[float]:
+    """When others began to handle messages of these partitions."""
+    return [
+        one.at
+        for one in arena.handlings()
+        if one.pid != pid and one.at > since and one.message.rpartition("/")[0] in places
+    ]
+
+
+def _runs_without_faults(evidence: stream_checker.StreamEvidence) -> int:
+    """One for each message, and one for each failure that was retried."""
+    fails = sum(one.what == "fail" for one in evidence.handlings)
+    return len(evidence.sent) + fails - len(evidence.letters)

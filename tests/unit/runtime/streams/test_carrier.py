@@ -1,0 +1,294 @@
+"""Replays of messages from the inbox: where they go, and what becomes of the letter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.errors import Invalid, Permanent, SourceAway, Transient
+from holdfast.policy.retry import RetryPolicy
+from holdfast.runtime.replay import Replay, ReplayState
+from holdfast.runtime.streams.passage import from_marker
+from holdfast.runtime.worker import WorkerSettings
+from holdfast.types import Discard, JobRecord, JobState, Message
+from tests.unit.runtime.streams.stage import DLQ, TOPIC, Stage, WatchedSource, staged
+
+RETRY_0 = "orders.billing.retry.0"
+ONCE = RetryPolicy(max_retries=0)
+
+
+class Shop:
+    """A handler that fails until it is mended."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = Permanent("no such account")
+        self.runs: list[Message] = []
+
+    async def handle(self, value: int, msg: Message) -> object:
+        self.runs.append(msg)
+        if self.error is not None:
+            raise self.error
+        return None
+
+    def values(self) -> list[bytes | None]:
+        return [one.value for one in self.runs]
+
+
+async def record_of(stage: Stage, letter: JobRecord) -> JobRecord:
+    (record,) = await stage.store.inner.get([letter.id])
+    assert record is not None
+    return record
+
+
+async def dead_letter(stage: Stage, shop: Shop, **options: Any) -> JobRecord:
+    """One message that was given up; the shop is mended after that."""
+    stage.stream(shop.handle, **{"retry": ONCE, **options})
+    stage.send(7, "key", headers=(("mine", b"\x00\x01"),))
+    await stage.idle()
+    (letter,) = await stage.letters()
+    shop.error = None
+    shop.runs.clear()
+    return letter
+
+
+async def test_a_replayed_message_comes_to_its_own_group_as_it_was_and_completes_its_letter() -> None:
+    async with staged(partitions=3) as stage:
+        shop, others = Shop(), Shop()
+        others.error = None
+        stage.stream(others.handle, name="ship", group="shipping")
+        letter = await dead_letter(stage, shop)
+        await stage.app.dead_letters.aretry(letter.id)
+        await stage.idle()
+        (again,) = shop.runs
+        (original,) = stage.messages(TOPIC)
+        assert (again.place, again.offset) == (original.place, original.offset)
+        assert (again.key, again.value, again.headers) == (b"key", b"7", (("mine", b"\x00\x01"),))
+        assert again.retries == 0
+        assert len(others.runs) == 1
+        record = await record_of(stage, letter)
+        assert record.state is JobState.COMPLETED
+        assert len(stage.messages(RETRY_0)) == 1
+        copy, mark = stage.messages(DLQ)
+        assert copy.key == b"key"
+        marker = from_marker(mark)
+        assert marker is not None
+        assert marker.letter == letter.id
+
+
+async def test_one_that_fails_again_is_the_same_letter_with_a_longer_history() -> None:
+    async with staged() as stage:
+        shop = Shop()
+        letter = await dead_letter(stage, shop)
+        shop.error = Invalid("no such customer")
+        await stage.app.dead_letters.aretry(letter.id)
+        await stage.idle()
+        (again,) = await stage.letters()
+        assert again.id == letter.id
+        assert [one.message for one in again.attempts] == ["no such account", "no such customer"]
+        assert [one.number for one in again.attempts] == [1, 2]
+        assert again.message == "no such customer"
+        assert len([one for one in stage.messages(DLQ) if from_marker(one) is None]) == 2
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+async def test_a_replayed_message_has_all_its_retries_again(blocking: bool) -> None:
+    async with staged() as stage:
+        shop = Shop()
+        policy = RetryPolicy(max_retries=2, strategy="fixed", initial_delay=5.0, jitter=False, total_timeout=None)
+        letter = await dead_letter(stage, shop, retry=policy, blocking=blocking)
+        shop.error = Transient("busy")
+        await stage.app.dead_letters.aretry(letter.id)
+        await stage.idle()
+        assert [one.retries for one in shop.runs] == [0, 1, 2]
+        (again,) = await stage.letters()
+        assert [one.number for one in again.attempts] == [1, 2, 3, 4]
+        shop.error = None
+        await stage.app.dead_letters.aretry(letter.id)
+        await stage.idle()
+        assert (await record_of(stage, letter)).state is JobState.COMPLETED
+
+
+async def test_one_that_is_discarded_ends_as_cancelled() -> None:
+    async with staged() as stage:
+        is_broken = True
+
+        async def handle(value: int) -> object:
+            if is_broken:
+                raise Permanent("no")
+            return Discard("sold out")
+
+        stage.stream(handle)
+        stage.send(7)
+        await stage.idle()
+        (letter,) = await stage.letters()
+        is_broken = False
+        await stage.app.dead_letters.aretry(letter.id)
+        await stage.idle()
+        record = await record_of(stage, letter)
+        assert (record.state, record.reason) == (JobState.CANCELLED, "sold out")
+
+
+async def test_a_batch_handler_gets_a_replayed_message_by_itself() -> None:
+    for options in ({}, {"transactional": True}):
+        async with staged() as stage:
+            is_broken = True
+            runs: list[list[int]] = []
+
+            async def handle(values: list[int]) -> None:
+                runs.append(values)  # noqa: B023
+                if is_broken and 1 in values:
+                    raise Permanent("no")
+
+            stage.stream(handle, batch=10, bisect=True, **options)
+            for n in range(3):
+                stage.send(n)
+            await stage.idle()
+            (letter,) = await stage.letters()
+            is_broken = False
+            runs.clear()
+            await stage.app.dead_letters.aretry(letter.id)
+            await stage.idle()
+            assert runs == [[1]]
+            assert (await record_of(stage, letter)).state is JobState.COMPLETED
+
+
+# ---------------------------------------------------------------- other places, other values
+
+
+async def test_to_the_original_topic_it_goes_when_that_is_asked_for() -> None:
+    for way in ("to_topic", "payload", "edit"):
+        async with staged() as stage:
+            shop, others = Shop(), Shop()
+            others.error = None
+            stage.stream(others.handle, name="ship", group="shipping")
+            letter = await dead_letter(stage, shop)
+            if way == "to_topic":
+                await stage.app.dead_letters.aretry(letter.id, to_topic=True)
+            elif way == "edit":
+                await stage.app.dead_letters.areplay(edit={"to": "topic"})
+            else:
+                payload = msgspec.json.decode(letter.payload) | {"to": "topic"}
+                await stage.app.dead_letters.aretry(letter.id, payload)
+            await stage.idle()
+            assert [one.offset for one in stage.messages(TOPIC)] == [0, 1]
+            assert (shop.values(), others.values()) == ([b"7"], [b"7", b"7"])
+            assert (await record_of(stage, letter)).state is JobState.COMPLETED
+
+
+async def test_an_edited_value_is_what_the_handler_gets() -> None:
+    async with staged() as stage:
+        shop = Shop()
+        letter = await dead_letter(stage, shop)
+        replay = await stage.app.dead_letters.areplay(edit={"value": 8}, task="bill")
+        assert isinstance(replay, Replay)
+        await stage.idle()
+        assert shop.values() == [b"8"]
+        assert (await record_of(stage, letter)).state is JobState.COMPLETED
+
+
+async def test_a_letter_that_an_edit_has_spoiled_is_dead_again_and_can_be_mended() -> None:
+    async with staged() as stage:
+        shop = Shop()
+        letter = await dead_letter(stage, shop)
+        await stage.app.dead_letters.areplay(edit={"key": 5}, task="bill")
+        await stage.idle()
+        (again,) = await stage.letters()
+        assert "the letter cannot be read" in again.message
+        assert shop.runs == []
+        await stage.app.dead_letters.areplay(edit={"key": "key"}, task="bill")
+        await stage.idle()
+        assert (await record_of(stage, letter)).state is JobState.COMPLETED
+
+
+# ---------------------------------------------------------------- canaries
+
+
+@pytest.mark.parametrize("is_mended", [True, False])
+async def test_canaries_go_first_and_the_others_only_when_these_have_ended_well(is_mended: bool) -> None:
+    async with staged() as stage:
+        shop = Shop()
+        stage.stream(shop.handle, retry=ONCE)
+        for n in range(6):
+            stage.send(n)
+        await stage.idle()
+        shop.runs.clear()
+        if is_mended:
+            shop.error = None
+        replay = await stage.app.dead_letters.areplay(task="bill", canary=2)
+        assert isinstance(replay, Replay)
+        await stage.idle()
+        (replay,) = await stage.app.dead_letters.areplays()
+        assert replay.state is (ReplayState.DONE if is_mended else ReplayState.STOPPED)
+        assert len(shop.runs) == (6 if is_mended else 2)
+        assert len(await stage.letters()) == (0 if is_mended else 6)
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+async def carry_without_consumers(stage: Stage, copies: int) -> None:
+    """A worker that reads no stream carries letters all the same."""
+    async with stage.working(WorkerSettings(lease_s=80_000.0, streams=())):
+        await stage.until(lambda: len(stage.messages(RETRY_0)) == copies)
+        await stage.wait(100.0)
+    assert len(stage.messages(RETRY_0)) == copies
+
+
+async def test_a_replay_waits_for_a_consumer_that_is_down() -> None:
+    async with staged() as stage:
+        shop = Shop()
+        letter = await dead_letter(stage, shop)
+        await stage.app.dead_letters.aretry(letter.id)
+        await carry_without_consumers(stage, 1)
+        assert shop.runs == []
+        record = await record_of(stage, letter)
+        assert (record.state, record.reason) == (JobState.WAITING, f"sent to {RETRY_0}")
+        stage.consumer()
+        await stage.rest()
+        assert len(shop.runs) == 1
+        assert (await record_of(stage, letter)).state is JobState.COMPLETED
+
+
+async def test_a_server_that_is_away_is_waited_for_by_those_who_carry() -> None:
+    async with staged() as stage:
+        shop = Shop()
+        letter = await dead_letter(stage, shop)
+        made: list[WatchedSource] = []
+        make = stage.new_source
+
+        def failing(*args: Any) -> WatchedSource:
+            source = make(*args)
+            if made:  # the first is the consumer's
+                source.faults["send"] = [SourceAway("no broker")] * 3
+            made.append(source)
+            return source
+
+        stage.new_source = failing  # type: ignore[method-assign]
+        await stage.app.dead_letters.aretry(letter.id)
+        await stage.idle()
+        assert len(shop.runs) == 1
+        assert (await record_of(stage, letter)).state is JobState.COMPLETED
+
+
+async def test_one_that_is_carried_twice_is_handled_twice_and_its_letter_stays_completed() -> None:
+    async with staged() as stage:
+        shop = Shop()
+        letter = await dead_letter(stage, shop)
+        make = stage.new_source
+
+        def forgetful(*args: Any) -> WatchedSource:
+            source = make(*args)
+            source.lost_replies["send"] = [SourceAway("no answer")]
+            return source
+
+        stage.new_source = forgetful  # type: ignore[method-assign]
+        await stage.app.dead_letters.aretry(letter.id)
+        await carry_without_consumers(stage, 2)
+        stage.new_source = make  # type: ignore[method-assign]
+        stage.consumer()
+        await stage.rest()
+        assert shop.values() == [b"7", b"7"]
+        assert (await record_of(stage, letter)).state is JobState.COMPLETED
+        assert await stage.letters() == []
