@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test venv page servers lint types imports unit browser small-faults format bench-api bench-calls bench-jobs faults mutate constraints clean distclean
+.PHONY: help demo test venv page servers lint types imports unit browser small-faults format bench-api bench-calls bench-jobs bench-streams faults mutate constraints clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +66,9 @@ bench-calls: $(VENV)/.bench ## guarded calls against the peers, in one run; ARGS
 
 bench-jobs: $(VENV)/.bench $(VENV)/arq/.done servers ## durable jobs against the peers, in one run (12 minutes); ARGS= goes to bench/jobs.py
 	@$(BIN)/python bench/jobs.py $(ARGS)
+
+bench-streams: $(VENV)/.bench $(VENV)/quix/.done servers ## streams against the peers, in one run (8 minutes); ARGS= goes to bench/streams.py
+	@$(BIN)/python bench/streams.py $(ARGS)
 
 faults: venv servers ## the fault tests at full size, with a report of what was injected and what came of it (10 minutes)
 	@HOLDFAST_FAULTS=full $(BIN)/pytest tests/faults tests/browser/test_large_inbox.py --timeout=900 $(ARGS)

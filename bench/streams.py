@@ -91,7 +91,10 @@ def main() -> int:
 def _measure_kafka(sizes: Sizes, parts: Any, folder: Path, bars: list[Bar], report: dict[str, Any]) -> None:
     say("Kafka is started and filled")
     with kafka() as server:
-        report["facts"]["kafka"] = f"{server.version}, one broker, {PARTITIONS} partitions, without replication"
+        report["facts"]["kafka"] = (
+            f"{server.version}, one broker, {PARTITIONS} partitions, {sizes.large:,} messages for the loops and the "
+            f"batches, {sizes.small:,} for those who take them one by one"
+        )
         large, small = server.fill("orders", sizes.large), server.fill("few-orders", sizes.small)
         first = streams_kafka.SUBJECTS[0]
         measure(first, large, "bench-warm", folder / "warm", server.left)  # the broker's own compiler has its time
@@ -103,7 +106,7 @@ def _measure_kafka(sizes: Sizes, parts: Any, folder: Path, bars: list[Bar], repo
                 folder,
                 sizes.rounds,
             )
-            title = f"Kafka, {sizes.large:,} and {sizes.small:,} messages"
+            title = "Kafka, messages a second"
             print_table(title, streams_kafka.SUBJECTS, results, streams_kafka.BARE)
             bars += streams_kafka.bars(results)
             report["kafka"] = asdict(results)
@@ -122,7 +125,9 @@ def _measure_kafka(sizes: Sizes, parts: Any, folder: Path, bars: list[Bar], repo
 def _measure_redis(sizes: Sizes, folder: Path, bars: list[Bar], report: dict[str, Any]) -> None:
     say("Redis is started and filled")
     with redis_streams(folder) as server:
-        report["facts"]["redis"] = f"{server.version} without persistence, one stream"
+        report["facts"]["redis"] = (
+            f"{server.version} without persistence, one stream, {sizes.entries:,} and {sizes.few_entries:,} entries"
+        )
         large, small = server.fill("orders", sizes.entries), server.fill("few-orders", sizes.few_entries)
         results = measure_rounds(
             streams_redis.SUBJECTS,
@@ -132,7 +137,7 @@ def _measure_redis(sizes: Sizes, folder: Path, bars: list[Bar], report: dict[str
             sizes.rounds,
             server.forget,
         )
-        title = f"Redis Streams, {sizes.entries:,} and {sizes.few_entries:,}"
+        title = "Redis Streams, messages a second"
         print_table(title, streams_redis.SUBJECTS, results, streams_redis.RAW)
         bars += streams_redis.bars(results)
         report["redis"] = asdict(results)
@@ -141,11 +146,12 @@ def _measure_redis(sizes: Sizes, folder: Path, bars: list[Bar], report: dict[str
 def _facts() -> Mapping[str, str]:
     """What the figures depend on."""
     quix = dict(line.split("==") for line in QUIX_PINS.read_text().split() if "==" in line)
-    names = ("faststream", "aiokafka", "redis")
+    names = ("faststream", "aiokafka")
     return {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}",
         "python": platform.python_version(),
-        "clients": f"confluent-kafka {confluent_kafka.__version__}; {quix['confluent-kafka']} (Quix Streams)",
+        "clients": f"confluent-kafka {confluent_kafka.__version__}; {quix['confluent-kafka']} (Quix Streams); "
+        f"redis-py {version('redis')}, hiredis {version('hiredis')}",
         "peers": ", ".join([*(f"{name} {version(name)}" for name in names), f"quixstreams {quix['quixstreams']}"]),
     }
 

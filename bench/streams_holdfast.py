@@ -16,16 +16,12 @@ Kind = Literal["async", "sync", "batch"]
 BATCH = 500
 
 
-def consume(
-    scheme: str, kind: Kind, order: Literal["key", "none"] = "key", options: dict[str, Any] | None = None
-) -> None:
+def consume(scheme: Literal["kafka", "redis"], kind: Kind, order: Literal["key", "none"] = "key") -> None:
     tally = Tally()
     app = App(f"sqlite:///{Path(os.environ['STREAMS_FOLDER']) / 'holdfast.db'}")
     url = f"{scheme}://{os.environ['STREAMS_ADDRESS']}/{os.environ['STREAMS_TOPIC']}"
     batch = BATCH if kind == "batch" else None
-    stream = app.stream(
-        url, group=os.environ["STREAMS_GROUP"], name="orders", order=order, batch=batch, **(options or {})
-    )
+    stream = app.stream(url, group=os.environ["STREAMS_GROUP"], name="orders", order=order, batch=batch)
 
     async def one(order: Order) -> None:
         tally.one()

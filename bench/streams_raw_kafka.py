@@ -49,8 +49,10 @@ def consume(decodes: bool, commit: Literal["each", "awaited", "timed"] = "each",
             for message in batch:
                 decode(message.value() or b"")
         tally.many(len(batch))
-        if commit != "timed":
-            consumer.commit(asynchronous=commit == "each")
+        if commit == "awaited":
+            consumer.commit(asynchronous=False)
+        elif commit == "each":
+            consumer.commit(asynchronous=True)
         elif time.monotonic() >= due:
             consumer.commit(asynchronous=True)
             due = time.monotonic() + COMMIT_S

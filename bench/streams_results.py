@@ -11,7 +11,7 @@ from jobs_rounds import say
 from jobs_timing import Failed
 from streams_subject import Rates, Subject, Topic, measure
 
-NAME, SETTING = 40, 46
+NAME = 40
 
 
 @dataclass(slots=True)
@@ -63,11 +63,9 @@ def measure_rounds(
 
 
 def print_table(title: str, subjects: Sequence[Subject], results: Results, base: str) -> None:
-    """A line each: the best of the rounds, the median of what was committed, and the share of the base."""
-    of_base = results.committed(base)
-    print(
-        f"\n{title:{NAME}}{'handled/s':>11}{'committed/s':>13}{'median':>11}{'% of base':>11}   {'setting':{SETTING}}"
-    )
+    """A line each: the best of the rounds, the median of what was committed, and how much of what the base handled."""
+    of_base = results.handled(base)
+    print(f"\n{title:{NAME}}{'handled/s':>11}{'committed/s':>13}{'median':>11}{'of base':>9}   setting")
     for subject in subjects:
         rates = results.rates.get(subject.name)
         if not rates:
@@ -75,8 +73,7 @@ def print_table(title: str, subjects: Sequence[Subject], results: Results, base:
             continue
         handled, committed = (max(getattr(one, kind) for one in rates) for kind in ("handled", "committed"))
         half = median(one.committed for one in rates)
-        share = f"{committed / of_base:11.1%}" if of_base else f"{'–':>11}"
+        share = f"{committed / of_base:9.1%}" if of_base else ""
         mark = "* " if subject.name == base else "  "
-        print(
-            f"{mark}{subject.name:{NAME - 2}}{handled:11,.0f}{committed:13,.0f}{half:11,.0f}{share}   {subject.setting}"
-        )
+        figures = f"{handled:11,.0f}{committed:13,.0f}{half:11,.0f}{share}"
+        print(f"{mark}{subject.name:{NAME - 2}}{figures}   {subject.setting}")

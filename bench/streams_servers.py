@@ -1,4 +1,4 @@
-"""The servers of bench-streams, with their messages in them: a real Kafka and a redis-server, on free loopback ports."""
+"""The servers of bench-streams with their messages in them: a real Kafka and a redis-server, on loopback."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Kafka:
 
 @contextmanager
 def kafka() -> Iterator[Kafka]:
-    """A broker with a whole machine's compiler and a gigabyte, as one in use has; that of the tests is made to start."""
+    """A broker with all of Java's compiler and a gigabyte, as one in use has; the tests' own is made to start soon."""
     with KafkaServer(jvm=("-Xms1g", "-Xmx1g")) as server:
         yield Kafka(server)
 

@@ -128,13 +128,21 @@ def order_of_keys(evidence: StreamEvidence) -> list[str]:
 
 
 def explained_duplicates(evidence: StreamEvidence) -> list[str]:
-    """A message runs again only if it failed or was handed back, or its process was hit before it could commit."""
+    """A message runs again only if it failed or was handed back, or its process was hit before it could commit.
+
+    Or it was finished behind another one that waited for its retry: Kafka cannot be told of that.
+    """
     committable = _committable(evidence)
+    failed = _failed(evidence)
     found = []
     for name, runs in runs_by_name(evidence.handlings).items():
+        place, offset = evidence.sent.get(name, (("", 0), 0))
         for run, following in pairwise(runs):
             is_open = run.last is not None and run.last.what in {"fail", "stop"}
-            if is_open or _is_explained(run, following, committable.get(name, _NEVER), evidence):
+            is_held_up = evidence.has_positions and any(
+                at < offset and since <= following.start.at <= until for at, since, until in failed[place]
+            )
+            if is_open or is_held_up or _is_explained(run, following, committable.get(name, _NEVER), evidence):
                 continue
             found.append(f"duplicate: {name} ran again in {following.start.pid} without failure or fault")
     return found
@@ -192,13 +200,15 @@ def _followers(evidence: StreamEvidence) -> dict[str, dict[int, int | None]]:
 
 
 def _by_key(evidence: StreamEvidence) -> dict[str, list[Run]]:
-    """The executions of each key, without those of a process that was hit, and does what others have begun already."""
-    begun: dict[Name, int] = {}
+    """The executions of each key, without those of a process that was hit, and does what others do or have done."""
+    before: dict[Name, list[Run]] = defaultdict(list)
     runs: dict[str, list[Run]] = defaultdict(list)
     for run in runs_in(evidence.handlings):
-        first = begun.setdefault(run.start.name, run.start.pid)
-        if first == run.start.pid or not _is_hit_before(run, evidence):
+        others = [one for one in before[run.start.name] if one.start.pid != run.start.pid]
+        is_late = any(one.has_ended or _overlap(one, run) for one in others)
+        if not (is_late and _is_hit_before(run, evidence)):
             runs[run.start.key].append(run)
+        before[run.start.name].append(run)
     return runs
 
 
@@ -227,14 +237,31 @@ def _is_explained(run: Run, following: Run, committable: float, evidence: Stream
     return False
 
 
-def _committable(evidence: StreamEvidence) -> dict[Name, float]:
-    """When each message could be committed at the earliest: when it was finished, and all before it."""
+def _finished(evidence: StreamEvidence) -> dict[Name, float]:
+    """When each message was handled, or given up."""
     finished: dict[Name, float] = {}
     for one in evidence.handlings:
         if one.what == "end":
             finished[one.name] = min(one.at, finished.get(one.name, _NEVER))
         elif one.what == "fail" and one.name in evidence.letters:
             finished[one.name] = one.at
+    return finished
+
+
+def _failed(evidence: StreamEvidence) -> dict[Place, list[tuple[int, float, float]]]:
+    """Of each partition the messages that have failed: their offset, since when, and until when they were open."""
+    finished = _finished(evidence)
+    found: dict[Place, list[tuple[int, float, float]]] = defaultdict(list)
+    for one in evidence.handlings:
+        if one.what == "fail" and one.name in evidence.sent:
+            place, offset = evidence.sent[one.name]
+            found[place].append((offset, one.at, finished.get(one.name, _NEVER)))
+    return found
+
+
+def _committable(evidence: StreamEvidence) -> dict[Name, float]:
+    """When each message could be committed at the earliest: when it was finished, and all before it."""
+    finished = _finished(evidence)
     if not evidence.has_positions:
         return finished
     reached: dict[Place, float] = defaultdict(float)

@@ -100,17 +100,18 @@ class Flow:
             )
 
     def let_run_out(self, places: Collection[Place]) -> list[Part]:
-        """Begin nothing more of these: their parts, of which some may still be under way."""
+        """Begin nothing more of these but what was overtaken: their parts, of which some may still be under way."""
         parts = [part for place in places if (part := self.parts.get(place)) is not None]
         for part in parts:
             part.is_revoked = True
             part.clear()
         mine = {part.place for part in parts}
         waiting = [one for _, _, one in self._holds if one.place in mine]
-        waiting += [one for one in self._ready if one.place in mine]
         self._holds = [one for one in self._holds if one[2].place not in mine]
         heapq.heapify(self._holds)
-        self._ready = deque(one for one in self._ready if one.place not in mine)
+        if self._spec.batch or not self._has_positions:
+            waiting += [one for one in self._ready if one.place in mine]
+            self._ready = deque(one for one in self._ready if one.place not in mine)
         for delivery in waiting:
             self._forget(delivery.part, delivery)
         return parts
@@ -141,8 +142,6 @@ class Flow:
 
     def next(self) -> list[MessageDelivery]:
         """What is begun now."""
-        if self.is_stopping:
-            return []
         now = self._runner.now()
         found: list[MessageDelivery] = []
         while self._holds and self._holds[0][0] <= now:
@@ -150,7 +149,7 @@ class Flow:
         found.extend(self._ready)
         self._ready.clear()
         parts = list(self.parts.values())
-        if not parts:
+        if not parts or self.is_stopping:
             return found
         self._turn += 1  # another one begins each time, so that none is served last always
         first = self._turn % len(parts)
@@ -182,6 +181,7 @@ class Flow:
                     continue
                 busy.add(key)
             began += 1
+            part.begun = message.offset + 1
             found.append(self._begun(part, message, passage, now))
         self.in_flight += began
         return began

@@ -18,6 +18,7 @@ class Part:
 
     __slots__ = (
         "acks",
+        "begun",
         "buffer",
         "busy",
         "due_at",
@@ -44,6 +45,8 @@ class Part:
         self.offsets: Offsets | Entries = Offsets(position) if has_positions else Entries(position)
         self.buffer: deque[Message] = deque()
         """Received and not looked at."""
+        self.begun = position
+        """Behind the last one that was begun: what is queued before it was overtaken."""
         self.busy: set[bytes] = set()
         """The message keys that are under way."""
         self.queued: dict[bytes, deque[Message]] = {}
@@ -107,9 +110,10 @@ class Part:
         return message
 
     def clear(self) -> None:
-        """Forget what was not begun."""
+        """Forget what was not begun; but not what was overtaken, or those in front of it would all be done again."""
         self.buffer.clear()
-        self.queued.clear()
+        kept = {key: deque(one for one in waiting if one.offset < self.begun) for key, waiting in self.queued.items()}
+        self.queued = {key: waiting for key, waiting in kept.items() if waiting and self.has_positions}
 
     def take_progress(self) -> Progress:
         """What is to be committed now."""

@@ -35,6 +35,8 @@ _COMMIT_S: Final = 0.1
 _LAG_S: Final = 5.0
 _REPORT_S: Final = 1.0
 _CLEAN_UP_S: Final = 5.0
+_RUN_OUT_S: Final = 2.0
+"""How long a stop or a hand-over goes on with messages that others have overtaken: a key may have any number."""
 _AGAIN: Final = Backoff(initial_delay=0.1, multiplier=2.0, max_delay=5.0, min_delay=0.05)
 
 NewRunner = Callable[[StreamSpec, Callable[[], None]], Runner]
@@ -138,8 +140,13 @@ class StreamPump:
         flow = self._flow
         flow.is_stopping = True
         self.runner.release_waiting(older_than_s=-60.0)
-        flow.let_run_out(list(flow.parts))
-        is_done = await self._settled_within(grace_s)
+        parts = flow.let_run_out(list(flow.parts))
+        self._wake.set()
+        run_out_s = min(_RUN_OUT_S, grace_s)
+        is_done = await self._settled_within(run_out_s)
+        if not is_done:
+            _forget_overtaken(parts)
+            is_done = await self._settled_within(grace_s - run_out_s)
         if not is_done:
             self.runner.stop(None, "shutdown")
             await self._settled_within(_CLEAN_UP_S)
@@ -149,7 +156,7 @@ class StreamPump:
     async def _settled_within(self, limit_s: float) -> bool:
         deadline_s = self._clock.monotonic() + limit_s
         self._settle()
-        while self.runner.runs or self.runner.settlements or self._errands.is_busy:
+        while self._flow.has_ready or self.runner.runs or self.runner.settlements or self._errands.is_busy:
             left_s = deadline_s - self._clock.monotonic()
             if left_s <= 0.0:
                 return False
@@ -321,14 +328,21 @@ class StreamPump:
         """Finish what is running, and say how far each came; when the source waits no longer, stop it."""
         parts = self._flow.let_run_out(places)
         try:
-            while any(part.held for part in parts):
-                self._progressed.clear()
-                await self._progressed.wait()
+            with suppress(TimeoutError):
+                async with self._clock.timeout(_RUN_OUT_S):
+                    await self._run_out(parts)
+            _forget_overtaken(parts)
+            await self._run_out(parts)
             return {part.place: part.take_progress() for part in parts}
         finally:
             self.runner.stop([one for part in parts for one in part.held], "cancelled")
             self._flow.remove(parts)
             self._wake.set()
+
+    async def _run_out(self, parts: Sequence[Part]) -> None:
+        while any(part.held for part in parts):
+            self._progressed.clear()
+            await self._progressed.wait()
 
     def lost(self, places: Collection[Place]) -> None:
         """Stop what is running of these: it is somebody else's."""
@@ -422,6 +436,11 @@ class StreamPump:
 
     def _note_error(self, why: str) -> None:
         self._last_error = (in_a_line(why), self.runner.now())
+
+
+def _forget_overtaken(parts: Sequence[Part]) -> None:
+    for part in parts:
+        part.queued.clear()
 
 
 async def _end(tasks: Collection[asyncio.Task[None]]) -> None:

@@ -29,6 +29,7 @@ class Topics:
         self._made: Consumer | None = None
         self._last_words = ""
         self._is_shut_out = False
+        """No broker let us in when we last tried: said once, when the last of them went."""
         self._refusal: KafkaError | None = None
 
     async def partitions(self, topics: Collection[str], within_s: float) -> dict[str, int]:
@@ -56,16 +57,18 @@ class Topics:
 
     def _look(self, client: Consumer, topic: str, until: float) -> Any:
         """What is known of a topic; not waited for in full once no broker lets us in."""
-        self._is_shut_out = False
         while True:
             try:
-                return client.list_topics(topic, _STEP_S).topics[topic]
+                known = client.list_topics(topic, _STEP_S).topics[topic]
             except KafkaException as error:
                 client.poll(0)
                 if self._refusal is not None:
                     raise KafkaException(self._refusal) from error
                 if self._is_shut_out or kafka_error(error).code() not in _VAGUE or self._clock.monotonic() >= until:
                     raise
+            else:
+                self._is_shut_out = False
+                return known
 
     def _client(self) -> Consumer:
         if self._made is None:

@@ -1,0 +1,86 @@
+"""A stop or a hand-over repeats nothing that has ended: what others have overtaken is run first, if it does not last."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from tests.unit.runtime.streams.stage import TOPIC, Consumer, Stage, staged
+from tests.unit.runtime.streams.test_pump import Gates
+
+ORDERS = [(0, "slow"), (1, "slow"), (2, "slow"), (3, "quick"), (4, "slow")]
+"""Number and key: 3 runs beside 0, 1 and 2 are behind 0, and 4 has been overtaken by nobody."""
+
+
+def consuming(stage: Stage, gates: Gates) -> Consumer:
+    for number, key in ORDERS:
+        stage.send(number, key)
+    gates.open(3)
+    return stage.consuming(gates.handle)
+
+
+async def test_a_stop_runs_what_was_overtaken_so_that_nothing_comes_again() -> None:
+    async with staged() as stage:
+        gates = Gates()
+        consumer = consuming(stage, gates)
+        await stage.until(lambda: gates.done[3] == 1)
+        draining = asyncio.create_task(consumer.pump.drain(30.0))
+        await stage.wait(0.5)
+        gates.open(0, 1, 2, 4)
+        await stage.until(draining.done)
+        assert draining.result() is True
+        assert gates.began == [0, 3, 1, 2]  # 4 is left to the next one
+        assert stage.position() == 4
+        stage.consumer(consumer.pump.spec)
+        await stage.rest()
+        assert gates.done == Counter(range(5))
+
+
+async def test_a_hand_over_runs_what_was_overtaken_so_that_nothing_comes_again() -> None:
+    async with staged() as stage:
+        gates = Gates()
+        consumer = consuming(stage, gates)
+        await stage.until(lambda: gates.done[3] == 1)
+        revoking = asyncio.create_task(consumer.pump.revoked([(TOPIC, 0)]))
+        await stage.wait(0.5)
+        gates.open(0, 1, 2, 4)
+        await stage.until(revoking.done)
+        assert revoking.result()[TOPIC, 0].position == 4
+        assert (gates.began, consumer.flow.in_flight) == ([0, 3, 1, 2], 0)
+
+
+@pytest.mark.parametrize("is_stop", [True, False])
+async def test_a_long_line_of_overtaken_messages_is_not_waited_for(is_stop: bool) -> None:
+    async with staged() as stage:
+        gates = Gates()
+        consumer = consuming(stage, gates)
+        await stage.until(lambda: gates.done[3] == 1)
+        work = consumer.pump.drain(30.0) if is_stop else consumer.pump.revoked([(TOPIC, 0)])
+        giving_back = asyncio.create_task(work)  # type: ignore[arg-type,var-annotated]
+        await stage.wait(10.0)
+        assert not giving_back.done()  # what runs is waited for
+        gates.open(0, 1, 2, 4)
+        await stage.until(giving_back.done)
+        assert gates.began == [0, 3]
+        if is_stop:
+            assert (giving_back.result(), stage.position()) == (True, 1)
+
+
+async def test_what_a_retry_holds_up_is_not_run_by_a_stop() -> None:
+    async with staged() as stage:
+        began: list[int] = []
+
+        async def handle(value: int) -> None:
+            began.append(value)
+            if value == 0:
+                raise TimeoutError
+
+        for number, key in ORDERS:
+            stage.send(number, key)
+        consumer = stage.consuming(handle)
+        await stage.until(lambda: len(began) == 2)
+        assert await consumer.drain()
+        assert sorted(began) == [0, 3]
+        assert stage.position() == 0
