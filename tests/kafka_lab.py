@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
@@ -16,6 +17,7 @@ from holdfast.streams.kafka.sender import Sender
 from holdfast.streams.kafka.settings import KafkaSettings
 from holdfast.types import Message, Place
 from tests.kafka_broker import KafkaBroker
+from tests.kafka_mock import _library as librdkafka
 
 CLOCK: Final = SystemClock()
 QUICK: Final = (
@@ -79,6 +81,27 @@ def write(broker: KafkaBroker, topic: str, *values: bytes, partition: int = 0) -
     for value in values:
         producer.produce(topic, value, partition=partition)
     assert producer.flush(PATIENCE_S) == 0
+
+
+def write_with_header(broker: KafkaBroker, topic: str, name: bytes) -> None:
+    """Write a message with a header of any name, which Python's client would not: by librdkafka itself."""
+    library, pointer = librdkafka(), ctypes.c_void_p
+    library.rd_kafka_headers_new.restype = pointer
+    error = ctypes.create_string_buffer(512)
+    conf = library.rd_kafka_conf_new()
+    library.rd_kafka_conf_set(conf, b"bootstrap.servers", broker.bootstrap.encode(), error, len(error))
+    producer = library.rd_kafka_new(0, conf, error, len(error))
+    headers = pointer(library.rd_kafka_headers_new(ctypes.c_size_t(1)))
+    length = ctypes.c_ssize_t
+    library.rd_kafka_header_add(headers, name, length(len(name)), b"header", length(6))
+    of_topic, of_value, of_headers, end = 1, 4, 10, 0
+    value = (of_value, ctypes.c_char_p(b"value"), ctypes.c_size_t(5))
+    result = library.rd_kafka_producev(
+        pointer(producer), of_topic, ctypes.c_char_p(topic.encode()), *value, of_headers, headers, end
+    )
+    assert result == 0, error.value
+    assert library.rd_kafka_flush(pointer(producer), round(PATIENCE_S * 1000)) == 0
+    library.rd_kafka_destroy(producer)
 
 
 @functools.cache

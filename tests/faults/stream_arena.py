@@ -76,6 +76,7 @@ class Stream(threading.Thread):
         self._channel = channel
         self._orders = orders
         self._over_s = over_s
+        self._is_over = threading.Event()
         self.failure: BaseException | None = None
 
     def run(self) -> None:
@@ -84,12 +85,19 @@ class Stream(threading.Thread):
         began_s = CLOCK.monotonic()
         try:
             for step in range(steps):
+                if self._is_over.is_set():
+                    return
                 size = len(self._orders)
                 self._channel.send(self._orders[size * step // steps : size * (step + 1) // steps])
                 CLOCK.sleep(max(0.0, began_s + (step + 1) * 0.05 - CLOCK.monotonic()))
         except BaseException as error:
             self.failure = error
             raise
+
+    def stop(self) -> None:
+        """Send no more."""
+        self._is_over.set()
+        self.wait()
 
     def wait(self, within_s: float = 60.0) -> None:
         """Until everything is sent."""
@@ -130,11 +138,15 @@ class StreamArena:
         return self.fleet.run("holdfast.runtime.process", *words, env={**self._env, **env})
 
     def start_many(self, count: int) -> list[int]:
-        """So many, each of which has something to do."""
+        """So many, each of which has partitions; those of one may be a retry topic's alone."""
         pids = [self.start() for _ in range(count)]
         for pid in pids:
-            poll(lambda pid=pid: self.runs(pid) > 0, 30, f"worker {pid} handles messages: {self.fleet.log(pid)}")  # type: ignore[misc]
+            self.wait_for_partitions(pid)
         return pids
+
+    def wait_for_partitions(self, pid: int) -> None:
+        """Until it has joined the group and has its share."""
+        poll(lambda: " partitions" in self.fleet.log(pid), 30, f"worker {pid} has partitions")
 
     def drain(self, pid: int) -> float:
         """Tell a worker to stop, and see it leave in good order; how long that took."""
@@ -156,6 +168,37 @@ class StreamArena:
     def runs(self, pid: int, since: float = 0.0) -> int:
         """How many runs one process has begun since."""
         return sum(one.what == "start" and one.pid == pid and one.at > since for one in self.handlings())
+
+    def wait_for_runs(self, count: int) -> None:
+        """Until so many runs have begun, by whomever."""
+        poll(
+            lambda: sum(one.what == "start" for one in self.handlings()) >= count,
+            30,
+            f"{count} messages are handled: {self.fleet.log()[-2000:]}",
+        )
+
+    def busiest(self, pids: Sequence[int]) -> int:
+        """The one that has handled most in the last second."""
+        since_s = CLOCK.monotonic() - 1.0
+        return max(pids, key=lambda pid: self.runs(pid, since_s))
+
+    def partitions_of(self, pid: int) -> set[str]:
+        """The partitions whose messages were handled last by this process."""
+        last = {one.message.rpartition("/")[0]: one.pid for one in self.handlings()}
+        return {place for place, holder in last.items() if holder == pid}
+
+    def wait_for_heirs(self, pid: int, places: set[str], since: float) -> float:
+        """Until others handle messages of these partitions; how long after `since` the first of them began."""
+
+        def starts() -> list[float]:
+            return [
+                one.at
+                for one in self.handlings()
+                if one.pid != pid and one.at > since and one.message.rpartition("/")[0] in places
+            ]
+
+        poll(lambda: bool(starts()), 30, f"others handle messages of {sorted(places)}")
+        return min(starts()) - since
 
     def letters(self, stream: str = "") -> Counter[Name]:
         """What is in the inbox of a stream."""

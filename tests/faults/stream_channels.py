@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, Producer
@@ -41,14 +41,23 @@ class KafkaChannel:
     has_positions = True
 
     def __init__(
-        self, broker: KafkaBroker, *, partitions: int = 12, session_s: float = 6.0, is_certain: bool = False, tag: str
+        self,
+        broker: KafkaBroker,
+        *,
+        partitions: int = 12,
+        session_s: float = 6.0,
+        is_certain: bool = False,
+        create: Callable[[str, int], None] | None = None,
+        options: str = "",
+        tag: str,
     ) -> None:
         self.broker = broker
         self.topic = _fresh(tag)
         self.group = f"billing-{self.topic}"
         self.sent: dict[Name, tuple[Place, int]] = {}
         self.session_s = session_s
-        broker.create_topic(self.topic, partitions)
+        self._options = options
+        (create or broker.create_topic)(self.topic, partitions)
         self._producer = Producer(
             {
                 "bootstrap.servers": f"127.0.0.1:{broker.admin_port}",
@@ -64,7 +73,7 @@ class KafkaChannel:
     @property
     def url(self) -> str:
         """For workers that notice things soon."""
-        return f"{self.broker.url(self.topic)}?{QUICK}&session.timeout.ms={round(self.session_s * 1000)}"
+        return f"{self.broker.url(self.topic)}?{QUICK}&session.timeout.ms={round(self.session_s * 1000)}{self._options}"
 
     def send(self, orders: Sequence[Order]) -> None:
         """Returns when the broker has all of them, in this order."""

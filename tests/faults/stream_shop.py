@@ -56,6 +56,8 @@ class StreamPlan(Struct, frozen=True, kw_only=True):
     in_flight: int = 50
     batch: int = 100
     is_blocking: bool = True
+    is_robust: bool = False
+    """Whether nothing fails here, whatever the orders say."""
     max_retries: int = 2
     delay_s: float = 0.05
     """Before the first retry; each other one waits twice as long."""
@@ -123,7 +125,8 @@ def _handler(plan: StreamPlan, ledger: StreamLedger) -> Callable[..., Any]:
     async def one(order: Order, message: Message) -> None:
         with noted([message], [order]):
             await clock.asleep(order.seconds)
-            _perhaps_fail([message], [order])
+            if not plan.is_robust:
+                _perhaps_fail([message], [order])
 
     async def many(orders: list[Order], messages: list[Message]) -> None:
         with noted(messages, orders):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.faults import stream_checker
 from tests.faults.conftest import Report, waits
 from tests.faults.load import Dice
-from tests.faults.stream_arena import Stream, StreamArena, orders_for, stream_arena
+from tests.faults.stream_arena import Stream, orders_for, stream_arena
 from tests.faults.stream_channels import KafkaChannel
 from tests.faults.stream_shop import StreamPlan
 from tests.faults.workers import CLOCK, poll
@@ -27,20 +27,18 @@ def test_a_stop_drains_commits_and_leaves_at_once(
     channel = KafkaChannel(kafka, session_s=45.0, tag="stop")
     sender = Stream(channel, orders_for(6_000 if is_full else 1_200, dice, failures=0.0), over_s=20.0 if is_full else 4.0)
     with stream_arena(tmp_path, channel, StreamPlan()) as arena:
-        pids = [arena.start() for _ in range(3)]
-        _wait_for_all(arena, pids)
+        pids = arena.start_many(3)
         sender.start()
-        poll(lambda: len(arena.handlings()) > 100, 30, f"messages are handled: {arena.fleet.log()[-2000:]}")
+        arena.wait_for_runs(50)
         stopped: list[tuple[float, float]] = []
         for _ in range(2):
-            pid = _busiest(arena, pids)
+            pid = arena.busiest(pids)
             pids.remove(pid)
-            had = _partitions_of(arena, pid)
+            had = arena.partitions_of(pid)
             began_s = CLOCK.monotonic()
             drained_s = arena.drain(pid)
             arena.look()
-            poll(lambda: bool(_taken_over(arena, pid, had, began_s)), 20, "others take its partitions")  # noqa: B023
-            stopped.append((drained_s, min(_taken_over(arena, pid, had, began_s)) - began_s))
+            stopped.append((drained_s, arena.wait_for_heirs(pid, had, began_s)))
         sender.wait()
         arena.quiesce()
         arena.drain(*pids)
@@ -62,12 +60,11 @@ def test_killed_consumers_lose_nothing_also_in_the_middle_of_a_rebalance(
     channel = KafkaChannel(kafka, session_s=SESSION_S, tag="kill")
     sender = Stream(channel, orders_for(kills * 300, dice, seconds=0.03), over_s=kills * each_s)
     with stream_arena(tmp_path, channel, StreamPlan()) as arena:
-        pids = [arena.start() for _ in range(3)]
-        _wait_for_all(arena, pids)
+        pids = arena.start_many(3)
         sender.start()
-        poll(lambda: len(arena.handlings()) > 100, 30, f"messages are handled: {arena.fleet.log()[-2000:]}")
+        arena.wait_for_runs(50)
         for number in range(kills):
-            victim = _busiest(arena, pids) if number % 3 else pids[dice.below(len(pids))]
+            victim = arena.busiest(pids) if number % 3 else pids[dice.below(len(pids))]
             pids.remove(victim)
             if number % 2:  # the next one is about to join: partitions are on their way
                 pids.append(arena.start())
@@ -102,14 +99,13 @@ def test_members_that_come_and_go_repeat_nothing(
     channel = KafkaChannel(kafka, session_s=45.0, tag="rebalance")
     sender = Stream(channel, orders_for(rounds * 90, dice, seconds=0.3, failures=0.0), over_s=rounds * 1.5)
     with stream_arena(tmp_path, channel, StreamPlan()) as arena:
-        pids = [arena.start()]
-        _wait_for_all(arena, pids)
+        pids = arena.start_many(1)
         sender.start()
-        poll(lambda: len(arena.handlings()) > 100, 30, f"messages are handled: {arena.fleet.log()[-2000:]}")
+        arena.wait_for_runs(20)
         for number in range(rounds):
             if number % 3 < 2:
                 pids.append(arena.start())
-                _wait_for_all(arena, pids[-1:])
+                arena.wait_for_partitions(pids[-1])
             else:
                 arena.drain(pids.pop(0))
             arena.look()
@@ -133,15 +129,12 @@ def test_a_frozen_member_commits_nothing_late_and_goes_on(kafka: KafkaBroker, tm
     channel = KafkaChannel(kafka, session_s=1.0, tag="frozen")
     sender = Stream(channel, orders_for(400, dice, seconds=0.05), over_s=4.0)
     with stream_arena(tmp_path, channel, StreamPlan()) as arena:
-        pids = [arena.start(), arena.start()]
-        _wait_for_all(arena, pids)
+        pids = arena.start_many(2)
         sender.start()
-        poll(lambda: len(arena.handlings()) > 100, 30, f"messages are handled: {arena.fleet.log()[-2000:]}")
-        zombie = _busiest(arena, pids)
+        arena.wait_for_runs(50)
+        zombie = arena.busiest(pids)
         arena.fleet.pause(zombie)
-        had = _partitions_of(arena, zombie)
-        paused_s = CLOCK.monotonic()
-        poll(lambda: bool(_taken_over(arena, zombie, had, paused_s)), 20, "the other takes its partitions")
+        arena.wait_for_heirs(zombie, arena.partitions_of(zombie), CLOCK.monotonic())
         before = channel.done()
         arena.fleet.resume(zombie)
         resumed_s = CLOCK.monotonic()
@@ -161,34 +154,4 @@ def test_a_frozen_member_commits_nothing_late_and_goes_on(kafka: KafkaBroker, tm
         f"row 36 SIGSTOP past the session's {channel.session_s:g} s: late commits that counted 0; "
         f"{stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
     )
-
-
-# ---------------------------------------------------------------- looking
-
-
-def _wait_for_all(arena: StreamArena, pids: list[int]) -> None:
-    """Until all have partitions; those of one may be a retry topic's alone."""
-    for pid in pids:
-        poll(lambda: " partitions" in arena.fleet.log(pid), 30, f"worker {pid} has partitions")  # noqa: B023
-
-
-def _busiest(arena: StreamArena, pids: list[int]) -> int:
-    """The one that has handled most in the last second."""
-    since_s = CLOCK.monotonic() - 1.0
-    return max(pids, key=lambda pid: arena.runs(pid, since_s))
-
-
-def _partitions_of(arena: StreamArena, pid: int) -> set[str]:
-    """The partitions whose messages were handled last by this process."""
-    last = {one.message.rpartition("/")[0]: one.pid for one in arena.handlings()}
-    return {place for place, holder in last.items() if holder == pid}
-
-
-def _taken_over(arena: StreamArena, pid: int, places: set[str], since: float) -> list[float]:
-    """When others began to handle messages of these partitions."""
-    return [
-        one.at
-        for one in arena.handlings()
-        if one.pid != pid and one.at > since and one.message.rpartition("/")[0] in places
-    ]
 

@@ -20,6 +20,7 @@ DOCS: Final = Path(__file__).parents[2] / "docs"
 POSTGRES_PLACE: Final = "shop:secret@db.internal/shop"
 """What stands between // and the options in every PostgreSQL URL of a snippet."""
 REDIS_PLACE: Final = "redis://:secret@redis.internal:6379/0"
+KAFKA_PLACE: Final = "kafka://localhost:9092/orders"
 
 _SNIPPET: Final = re.compile(r"^```py\n(.*?)^```$(?:\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 _PAGES: Final = [page for page in sorted(DOCS.rglob("*.md")) if _SNIPPET.search(page.read_text())]
@@ -27,7 +28,11 @@ _PAGES: Final = [page for page in sorted(DOCS.rglob("*.md")) if _SNIPPET.search(
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_every_snippet_that_needs_a_server_runs_as_shown(
-    page: Path, postgres_server: PostgresServer, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    postgres_server: PostgresServer,
+    redis_server: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.delenv("HOLDFAST_URL", raising=False)
     database = f"docs_{re.sub(r'[^a-z]', '_', page.stem)}"
@@ -38,6 +43,8 @@ def test_every_snippet_that_needs_a_server_runs_as_shown(
         REDIS_PLACE: redis_server.url(redis_server.fresh_prefix()).partition("?")[0],
     }
     text = page.read_text()
+    if KAFKA_PLACE in text:
+        places[KAFKA_PLACE] = request.getfixturevalue("kafka_topic").url
     namespace: dict[str, Any] = {"__name__": page.stem}
     for found in _SNIPPET.finditer(text):
         source = found[1]
@@ -53,4 +60,4 @@ def test_every_snippet_that_needs_a_server_runs_as_shown(
 
 
 def test_there_are_such_snippets() -> None:
-    assert {page.name for page in _PAGES} >= {"operate-postgres.md", "operate-redis.md"}
+    assert {page.name for page in _PAGES} >= {"operate-postgres.md", "operate-redis.md", "first-stream.md"}

@@ -234,12 +234,15 @@ async def test_a_broker_that_is_killed_and_started_again_loses_nothing(
 
 # ---------------------------------------------------------------- who is let in
 
-_USERS = "org.apache.kafka.common.security.plain.PlainLoginModule required user_app=right user_guest=guest;"
+_USERS = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    "user_app=right user_reader=reader user_guest=guest;"
+)
 
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[KafkaServer]:
-    """A broker where the user `app` may read and write all topics but make none, and `guest` may do nothing."""
+    """A broker where `app` may read and write, `reader` has no group, `guest` may do nothing, nobody make topics."""
     options = {
         "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,ADMIN:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "sasl.enabled.mechanisms": "PLAIN",
@@ -250,13 +253,14 @@ def guarded() -> Iterator[KafkaServer]:
     with KafkaServer(options) as server:
         admin = server.admin()
         allowed = [
-            (ResourceType.TOPIC, AclOperation.READ),
-            (ResourceType.TOPIC, AclOperation.WRITE),
-            (ResourceType.GROUP, AclOperation.READ),
+            ("app", ResourceType.TOPIC, AclOperation.READ),
+            ("app", ResourceType.TOPIC, AclOperation.WRITE),
+            ("app", ResourceType.GROUP, AclOperation.READ),
+            ("reader", ResourceType.TOPIC, AclOperation.READ),
         ]
         acls = [
-            AclBinding(kind, "*", ResourcePatternType.LITERAL, "User:app", "*", operation, AclPermissionType.ALLOW)
-            for kind, operation in allowed
+            AclBinding(kind, "*", ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+            for user, kind, operation in allowed
         ]
         for answer in admin.create_acls(acls).values():
             answer.result(10)
@@ -306,4 +310,13 @@ async def test_who_may_not_read_is_told_so(guarded: KafkaServer) -> None:
     source = as_user(guarded, "guest", "guest")
     with pytest.raises(SourceError):
         await source.open("orders", [], Books())
+    await source.close()
+
+
+async def test_who_may_not_join_the_group_is_told_so(guarded: KafkaServer) -> None:
+    source, owner = as_user(guarded, "reader", "reader"), Books()
+    await source.open("orders", [], owner)
+    with pytest.raises(SourceError, match=r"cannot read as group billing: .*GROUP_AUTHORIZATION_FAILED"):
+        await received(source, 1)
+    assert "GROUP_AUTHORIZATION_FAILED" in owner.aways[0]
     await source.close()

@@ -14,7 +14,18 @@ from holdfast.ports import Progress
 from holdfast.streams.kafka import KafkaSource
 from holdfast.types import Outgoing, Place
 from tests.kafka_broker import KafkaBroker
-from tests.kafka_lab import CLOCK, QUICK, Books, done, eventually, kept_sender, received, values, write
+from tests.kafka_lab import (
+    CLOCK,
+    QUICK,
+    Books,
+    done,
+    eventually,
+    kept_sender,
+    received,
+    values,
+    write,
+    write_with_header,
+)
 from tests.kafka_server import KafkaTopic
 
 NewSource = Callable[..., KafkaSource]
@@ -205,6 +216,22 @@ async def test_missing_topics_are_made_like_another(
     assert len(await source.lags([dlq])) == 3
 
 
+async def test_a_topic_that_is_deleted_is_lost_and_waited_for(
+    kafka: KafkaBroker, kafka_topic: KafkaTopic, new_source: NewSource
+) -> None:
+    kafka.create_topic(kafka_topic.name)
+    write(kafka, kafka_topic.name, b"old")
+    source = new_source("&topic.metadata.propagation.max.ms=100")
+    owner = await joined(source, kafka_topic)
+    await source.commit(done(*await received(source, 1)))
+    kafka.delete_topic(kafka_topic.name)
+    await eventually(lambda: owner.aways == [f"topic {kafka_topic.name} does not exist"] and not owner.owned)
+    kafka.create_topic(kafka_topic.name)
+    await eventually(lambda: owner.aways[-1] == "" and owner.owned)
+    write(kafka, kafka_topic.name, b"new")
+    assert values(await received(source, 1)) == [b"new"]
+
+
 # ---------------------------------------------------------------- offsets that are gone
 
 
@@ -268,6 +295,24 @@ async def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
     await joined(source, kafka_topic)
     assert values(await received(source, 1)) == [b"new"]
     assert "the log ends at 1" in caplog.text
+
+
+# ---------------------------------------------------------------- messages that others send
+
+
+async def test_a_header_whose_name_is_no_text_costs_the_headers_and_not_the_message(
+    kafka: KafkaBroker, kafka_topic: KafkaTopic, new_source: NewSource, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka.create_topic(kafka_topic.name)
+    write_with_header(kafka, kafka_topic.name, b"readable")
+    write_with_header(kafka, kafka_topic.name, b"\xff\xfe")
+    write(kafka, kafka_topic.name, b"next")
+    source = new_source()
+    await joined(source, kafka_topic)
+    messages = await received(source, 3)
+    assert values(messages) == [b"value", b"value", b"next"]
+    assert [message.headers for message in messages] == [(("readable", b"header"),), (), ()]
+    assert f"{kafka_topic.name}/0/1: its headers cannot be read" in caplog.text
 
 
 # ---------------------------------------------------------------- sending

@@ -87,8 +87,10 @@ from holdfast.runtime.runner import Room
 from holdfast.runtime.schedules import ScheduleStatus
 from holdfast.runtime.shared.by_hand import BreakerView
 from holdfast.runtime.streams.dlq_replay import TopicReplay
+from holdfast.runtime.streams.passage import Passage, marker, to_dlq, to_retry
 from holdfast.runtime.streams.views import PartitionView, StreamView
 from holdfast.runtime.worker import Exit, WorkerSettings
+from holdfast.streams import Message, Outputs, Producer, Sent
 from holdfast.testing import ManualClock
 from holdfast.types import Attempt, GiveUp, Group, JobRecord
 
@@ -101,6 +103,8 @@ CLI = DOCS / "reference" / "cli.md"
 JOBS = DOCS / "reference" / "jobs.md"
 WORKER = DOCS / "reference" / "worker.md"
 STORES = DOCS / "reference" / "stores.md"
+STREAMS = DOCS / "reference" / "streams.md"
+PRODUCE = DOCS / "how-to" / "produce.md"
 SECURITY = DOCS / "reference" / "security.md"
 HEALTH = DOCS / "reference" / "health.md"
 ALERTS = DOCS / "reference" / "alerts.md"
@@ -127,6 +131,8 @@ SETTINGS: dict[Callable[..., Any], tuple[Path, tuple[str, ...]]] = {
     App: (JOBS, ("App",)),
     App.task: (JOBS, ("App.task",)),
     App.schedule: (JOBS, ("App.schedule",)),
+    App.stream: (STREAMS, ("App.stream",)),
+    Producer: (PRODUCE, ("Producer",)),
     Task.options: (JOBS, ("Task.options",)),
     WorkerSettings: (WORKER, ("WorkerSettings",)),
     Room: (WORKER, ("Room",)),
@@ -149,7 +155,7 @@ SETTINGS: dict[Callable[..., Any], tuple[Path, tuple[str, ...]]] = {
         )
     },
 }
-OWN_NAME = inspect.signature(App.task).parameters["breaker"].default  # stands for the task's name, and is no value
+OWN_NAME = inspect.signature(App.task).parameters["breaker"].default  # stands for the owner's name, and is no value
 
 # What users meet of jobs, and where its members are named; those of the set are for the runtime alone.
 MEMBERS: dict[type, tuple[Path, set[str]]] = {
@@ -167,6 +173,10 @@ MEMBERS: dict[type, tuple[Path, set[str]]] = {
     QueueDesk: (JOBS, set()),
     ScheduleDesk: (JOBS, set()),
     StreamDesk: (JOBS, {"acheck", "alags_unseen", "source_of"}),
+    Message: (STREAMS, set()),
+    Outputs: (STREAMS, set()),
+    Producer: (STREAMS, set()),
+    Sent: (STREAMS, set()),
     StreamView: (JOBS, set()),
     PartitionView: (JOBS, set()),
     TopicReplay: (JOBS, set()),
@@ -268,7 +278,7 @@ def test_every_setting_is_in_the_reference_with_its_default(
     if parameter.default is inspect.Parameter.empty:
         assert rows[parameter.name] == "required"
     elif parameter.default is OWN_NAME:
-        assert rows[parameter.name] == "the task's name"
+        assert rows[parameter.name] == f"the {owner.__name__}'s name"
     elif isinstance(parameter.default, str | int | float | None):
         assert rows[parameter.name] == f"`{_literal(parameter.default)}`"
 
@@ -340,6 +350,18 @@ def test_every_filter_of_the_inbox_is_in_the_reference() -> None:
     rows = [_cells(line)[0] for line in _section(JOBS, "`app.dead_letters`").splitlines() if line.startswith("| `")]
     named = set(re.findall(r"`(\w+)`", " ".join(rows)))
     assert named >= set(Filters.__annotations__)
+
+
+def test_every_header_that_messages_are_given_is_in_the_reference() -> None:
+    message = Message("orders", 0, 0)
+    attempt = Attempt(number=1, started_at=0.0, ended_at=0.0)
+    written = (
+        to_dlq(message, topic="orders.dlq", group="billing", attempt=attempt, retry_count=0, letter_id="1"),
+        to_retry(Passage(message), "orders.billing.retry.0"),
+        marker("orders.dlq", "1", at=0.0, key=None),
+    )
+    names = {name for one in written for name, _ in one.headers}
+    assert {name for name in names if f"`{name}`" not in STREAMS.read_text()} == set()
 
 
 def test_the_tree_of_errors_is_the_codes_own() -> None:

@@ -10,38 +10,38 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, RateLimited
 from holdfast.policy.backoff import Backoff
-from holdfast.policy.retry import RATE_LIMITED_BACKOFF, RetryPolicy
-from holdfast.types import FailureType
+from holdfast.policy.retry import RetryPolicy
+from holdfast.types import Failure, FailureType
 
 MOST_STEPS: Final = 8
 """Each one is a topic, with as many partitions as the topic it belongs to."""
+_RATE_LIMITED: Final = Failure(FailureType.RATE_LIMITED, RateLimited(""))
 _RETRIES_LOOKED_AT: Final = 64  # by then every backoff has long reached its longest delay
 
 
 def steps_of(policy: RetryPolicy) -> tuple[float, ...]:
-    """The delays before the retries of a policy, without jitter: rising, each one once, at most `MOST_STEPS` of them.
+    """The delays before the retries of a policy: rising, each one once, at most `MOST_STEPS` of them.
 
-    Those of `per_failure` and of rate limits are among them: they are much longer than the policy's own. Of a
-    decorrelated backoff it is the longest delay that may be drawn. Where there are too many, those that are closest to
-    each other become the longer one. ConfigError if the policy's own function fails.
+    Each is the longest that may be drawn, so that a delay goes through the topic of its own retry and never waits
+    behind a longer one. Those of `per_failure` and of rate limits are among them: they are much longer than the
+    policy's own. Where there are too many, those that are closest to each other become the longer one. ConfigError if
+    the policy's own function fails.
     """
-    entries = {FailureType.RATE_LIMITED: RATE_LIMITED_BACKOFF, **policy.per_failure}
+    entries = {FailureType.RATE_LIMITED: policy.backoff_for(_RATE_LIMITED), **policy.per_failure}
     backoffs = [policy, *(one for key, one in entries.items() if not isinstance(key, FailureType) or key.is_retriable)]
     retries = range(1, min(policy.max_retries, _RETRIES_LOOKED_AT) + 1)
-    steps = sorted({_nominal(backoff, n) for backoff in backoffs for n in retries} - {0.0})
+    steps = sorted({_longest(backoff, n) for backoff in backoffs for n in retries} - {0.0})
     while len(steps) > MOST_STEPS:
         closest = min(range(len(steps) - 1), key=lambda i: steps[i + 1] / steps[i])
         del steps[closest]
     return tuple(steps)
 
 
-def _nominal(backoff: Backoff, n: int) -> float:
+def _longest(backoff: Backoff, n: int) -> float:
     try:
-        return float(Backoff.delay(replace(backoff, jitter=False), n, rng=lambda: 1.0))
+        return float(Backoff.delay(backoff, n, rng=lambda: 1.0))
     except Exception as error:  # whatever a user's own function raises
         raise ConfigError(f"strategy={backoff.strategy!r}: failed for n={n}: {error!r}") from error
 

@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import ConfigError
-from holdfast.policy.backoff import Backoff
+from holdfast.errors import ConfigError, RateLimited
+from holdfast.policy.backoff import Backoff, Jitter
 from holdfast.policy.retry import STREAM_RETRY, FailureKey, RetryPolicy
 from holdfast.policy.steps import MOST_STEPS, step_for, steps_of
-from holdfast.types import FailureType
+from holdfast.types import Failure, FailureType
 
 NO_RATE_LIMITS: dict[FailureKey, Backoff] = {FailureType.RATE_LIMITED: Backoff(strategy="immediate")}
 
 
-def test_each_delay_is_a_step_without_its_jitter() -> None:
-    policy = RetryPolicy(max_retries=3, initial_delay=2.0, multiplier=3.0, jitter=True, per_failure=NO_RATE_LIMITS)
-    assert steps_of(policy) == (2.0, 6.0, 18.0)
+@pytest.mark.parametrize(
+    ("jitter", "steps"),
+    [
+        (False, (2.0, 6.0, 18.0)),
+        (True, (2.0, 6.0, 18.0)),
+        ((1.0, 1.5), (3.0, 9.0, 27.0)),
+        ("proportional", (3.0, 9.0, 27.0)),
+    ],
+)
+def test_each_delay_is_a_step_that_is_as_long_as_it_may_be_drawn(jitter: Jitter, steps: tuple[float, ...]) -> None:
+    policy = RetryPolicy(max_retries=3, initial_delay=2.0, multiplier=3.0, jitter=jitter, per_failure=NO_RATE_LIMITS)
+    assert steps_of(policy) == steps
+
+
+@pytest.mark.parametrize("draw", [0.0, 0.5, 0.999])
+def test_a_delay_goes_through_the_step_of_its_own_retry_whatever_is_drawn(draw: float) -> None:
+    steps = steps_of(STREAM_RETRY)
+    assert [step_for(steps, STREAM_RETRY.delay(n, rng=lambda: draw)) for n in (1, 2, 3)] == [1, 2, 3]
+    refused = Failure(FailureType.RATE_LIMITED, RateLimited("slow down"))
+    assert [step_for(steps, STREAM_RETRY.delay(n, refused, rng=lambda: draw)) for n in (1, 2, 3)] == [4, 5, 6]
 
 
 def test_rate_limits_have_steps_of_their_own_because_they_would_hold_up_the_others() -> None:
-    assert steps_of(STREAM_RETRY) == (1.0, 2.0, 4.0, 30.0, 60.0, 120.0)
+    assert steps_of(STREAM_RETRY) == pytest.approx((1.5, 3.0, 6.0, 39.0, 78.0, 156.0))
 
 
 def test_equal_delays_share_a_step() -> None:

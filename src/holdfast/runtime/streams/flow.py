@@ -118,6 +118,7 @@ class Flow:
 
     def remove(self, parts: Collection[Part]) -> None:
         """Whatever still comes of these, it is not ours any more."""
+        self._ready = deque(one for one in self._ready if one.part not in parts)
         for part in parts:
             for delivery in list(part.held.values()):
                 self._forget(part, delivery)
@@ -181,7 +182,6 @@ class Flow:
                     continue
                 busy.add(key)
             began += 1
-            part.begun = message.offset + 1
             found.append(self._begun(part, message, passage, now))
         self.in_flight += began
         return began
@@ -200,6 +200,7 @@ class Flow:
 
     def _begun(self, part: Part, message: Message, passage: Passage | None, now: float) -> MessageDelivery:
         delivery = delivery_of(self._spec.name, part.place, message, passage, now)
+        part.begun = max(part.begun, message.offset + 1)
         if self._runner.tracer is not None and (trace := message.header("traceparent")):
             delivery.trace = trace.decode("ascii", "replace")
         self._keep(part, delivery)

@@ -172,8 +172,10 @@ class StreamPump:
         await _end(self._tasks)
         flow = self._flow
         if self._is_open and not self.spec.is_transactional:
-            with suppress(SourceError):  # whoever has the partitions next does it again
+            try:
                 await self._commit_all(list(flow.parts.values()))
+            except SourceError as error:
+                _logger.warning("stream %s: what was finished last is done again by others: %s", self.spec.name, error)
         flow.remove(list(flow.parts.values()))  # nobody is left who could finish the rest
         try:
             await self._source.close()

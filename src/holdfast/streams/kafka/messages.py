@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from operator import methodcaller
+from typing import Any, Final
 
 from msgspec.structs import replace
 
+from holdfast.streams.kafka.logs import log
 from holdfast.types import Message, Place
+
+_headers: Final[Callable[[Any], Any]] = methodcaller("headers")
+"""Called so, and not as a method: that way Python always looks whether the client has left an error behind. With a
+name that it cannot read, the client hands out a broken list, and the error would come up wherever the next look is."""
 
 
 def converted(batch: Iterable[Any]) -> tuple[list[Message], list[Any]]:
@@ -25,7 +31,11 @@ def converted(batch: Iterable[Any]) -> tuple[list[Message], list[Any]]:
             topic = last  # one text for all of them: its hash is computed once
         else:
             last = topic
-        headers = raw.headers()
+        try:
+            headers = _headers(raw)
+        except (SystemError, UnicodeDecodeError):  # a name that is no UTF-8, which the client cannot hand over
+            log.warning("%s/%d/%d: its headers cannot be read, and are left out", topic, raw.partition(), raw.offset())
+            headers = None
         ms = raw.timestamp()[1]
         add(
             Message(

@@ -194,8 +194,8 @@ class ConsumerThread:
         if now - self._idle_since >= _REST_AFTER_S:
             self._assignment.rest(True)
         is_answer_due = self._commits.is_waiting
-        self._nap_s = min(2 * self._nap_s, _LONGEST_SHORT_NAP_S) if is_answer_due else _FIRST_NAP_S
         self._clock.wait(self._bell, self._nap_s if is_answer_due else _NAP_S)
+        self._nap_s = min(2 * self._nap_s, _LONGEST_SHORT_NAP_S)
         if is_answer_due or self._assignment.is_resting:
             self._glance()
 
@@ -235,6 +235,7 @@ class ConsumerThread:
         elif not ours:
             done(None)
         else:
+            self._nap_s = _FIRST_NAP_S
             self._commits.add(offsets_of(ours), done)
             if self._is_in_callback:
                 self._commits.now({})

@@ -274,6 +274,8 @@ class Stage(VirtualTime):
         self.app._store = self.store
         self.app._broker = self.broker
         self.app.open_source = lambda spec: self.new_source(spec, 10.0)  # type: ignore[method-assign]
+        self.on_source: Callable[[WatchedSource], object] = lambda source: None
+        """Told of every source that is made, before anybody uses it."""
         self.sources: list[WatchedSource] = []
         self.consumers: list[Consumer] = []
 
@@ -292,16 +294,16 @@ class Stage(VirtualTime):
         inner = MemorySource(
             spec.topic, spec.group, self.clock, broker=self.broker, start=spec.start, handover_s=handover_s
         )
-        self.sources.append(WatchedSource(inner, self))
-        return self.sources[-1]
+        source = WatchedSource(inner, self)
+        self.on_source(source)
+        self.sources.append(source)
+        return source
 
     def consumer(
         self, spec: StreamSpec | None = None, *, handover_s: float = 10.0, is_replaceable: bool = False
     ) -> Consumer:
         """One more member of the group."""
-        consumer = Consumer(
-            self, spec or self.app.stream_specs[NAME], handover_s, is_replaceable=is_replaceable
-        )
+        consumer = Consumer(self, spec or self.app.stream_specs[NAME], handover_s, is_replaceable=is_replaceable)
         self.consumers.append(consumer)
         return consumer
 

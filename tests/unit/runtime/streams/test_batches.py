@@ -12,7 +12,7 @@ from holdfast.errors import Invalid, LeaseLost, Permanent, SourceAway, SourceErr
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Outputs
 from holdfast.runtime.guards.breaker import CircuitBreaker
-from holdfast.types import JobState, Message, Outgoing, Snooze
+from holdfast.types import Message, Outgoing, Snooze
 from tests.unit.runtime.streams.stage import DLQ, Stage, staged
 
 FIXED = RetryPolicy(max_retries=2, strategy="fixed", initial_delay=5.0, jitter=False, total_timeout=None)
@@ -129,6 +129,33 @@ async def test_what_cannot_be_decoded_is_taken_out_of_a_batch_and_the_rest_is_on
         assert runs == [[1, 2, 3, 5, 6, 7, 8]]
         assert sorted(one.header("original-offset") or b"" for one in stage.messages(DLQ)) == [b"0", b"4", b"9"]
         assert stage.position() == 10
+
+
+async def test_parts_of_a_batch_run_one_after_the_other_while_others_of_it_are_being_buried() -> None:
+    async with staged() as stage:
+        running = 0
+        runs: list[list[int]] = []
+
+        async def handle(values: list[int]) -> None:
+            nonlocal running
+            assert not running
+            running += 1
+            runs.append(values)
+            await stage.clock.asleep(1.0)
+            running -= 1
+            if POISON in values:
+                raise Permanent("no")
+
+        send_many(stage, 7, poison=5)
+        stage.send(b"\xff")
+        stage.store.fail("enqueue")
+        stage.consuming(handle, batch=8, bisect=True)
+        await stage.until(lambda: len(runs) == 1)
+        await stage.wait(1.5)
+        stage.store.mend()  # the one that cannot be decoded is buried while a half may run
+        await stage.rest()
+        assert runs[:3] == [[0, 1, 2, 3, 4, POISON, 6], [0, 1, 2], [3, 4, POISON, 6]]
+        assert (len(await stage.letters()), stage.position()) == (2, 8)
 
 
 async def test_a_batch_of_nothing_that_can_be_decoded_is_given_up_without_a_run() -> None:

@@ -110,6 +110,26 @@ async def test_a_replayed_message_has_all_its_retries_again(blocking: bool) -> N
         assert (await record_of(stage, letter)).state is JobState.COMPLETED
 
 
+async def test_retries_of_a_replayed_message_survive_a_hand_over() -> None:
+    async with staged() as stage:
+        shop = Shop()
+        policy = RetryPolicy(max_retries=3, strategy="fixed", initial_delay=5.0, jitter=False, total_timeout=None)
+        letter = await dead_letter(stage, shop, retry=policy)
+        shop.error = Transient("busy")
+        await stage.app.dead_letters.aretry(letter.id)
+        await carry_without_consumers(stage, 1)
+        for runs in (2, 3):
+            consumer = stage.consumer()
+            await stage.until(lambda: len(shop.runs) == runs)  # noqa: B023 - called before the next one
+            await stage.wait(1.0)
+            await consumer.kill()
+        stage.consumer()
+        await stage.rest()
+        assert [one.retries for one in shop.runs] == [0, 1, 2, 3]
+        (again,) = await stage.letters()
+        assert again.attempts[-1].number == 5
+
+
 async def test_one_that_is_discarded_ends_as_cancelled() -> None:
     async with staged() as stage:
         is_broken = True
@@ -130,28 +150,28 @@ async def test_one_that_is_discarded_ends_as_cancelled() -> None:
         assert (record.state, record.reason) == (JobState.CANCELLED, "sold out")
 
 
-async def test_a_batch_handler_gets_a_replayed_message_by_itself() -> None:
-    for options in ({}, {"transactional": True}):
-        async with staged() as stage:
-            is_broken = True
-            runs: list[list[int]] = []
+@pytest.mark.parametrize("options", [{}, {"transactional": True}])
+async def test_a_batch_handler_gets_a_replayed_message_by_itself(options: dict[str, Any]) -> None:
+    async with staged() as stage:
+        is_broken = True
+        runs: list[list[int]] = []
 
-            async def handle(values: list[int]) -> None:
-                runs.append(values)  # noqa: B023
-                if is_broken and 1 in values:
-                    raise Permanent("no")
+        async def handle(values: list[int]) -> None:
+            runs.append(values)
+            if is_broken and 1 in values:
+                raise Permanent("no")
 
-            stage.stream(handle, batch=10, bisect=True, **options)
-            for n in range(3):
-                stage.send(n)
-            await stage.idle()
-            (letter,) = await stage.letters()
-            is_broken = False
-            runs.clear()
-            await stage.app.dead_letters.aretry(letter.id)
-            await stage.idle()
-            assert runs == [[1]]
-            assert (await record_of(stage, letter)).state is JobState.COMPLETED
+        stage.stream(handle, batch=10, bisect=True, **options)
+        for n in range(3):
+            stage.send(n)
+        await stage.idle()
+        (letter,) = await stage.letters()
+        is_broken = False
+        runs.clear()
+        await stage.app.dead_letters.aretry(letter.id)
+        await stage.idle()
+        assert runs == [[1]]
+        assert (await record_of(stage, letter)).state is JobState.COMPLETED
 
 
 # ---------------------------------------------------------------- other places, other values
@@ -255,17 +275,13 @@ async def test_a_server_that_is_away_is_waited_for_by_those_who_carry() -> None:
     async with staged() as stage:
         shop = Shop()
         letter = await dead_letter(stage, shop)
-        made: list[WatchedSource] = []
-        make = stage.new_source
+        before = len(stage.sources)
 
-        def failing(*args: Any) -> WatchedSource:
-            source = make(*args)
-            if made:  # the first is the consumer's
+        def fail(source: WatchedSource) -> None:
+            if len(stage.sources) > before:  # the first one is the consumer's
                 source.faults["send"] = [SourceAway("no broker")] * 3
-            made.append(source)
-            return source
 
-        stage.new_source = failing  # type: ignore[method-assign]
+        stage.on_source = fail
         await stage.app.dead_letters.aretry(letter.id)
         await stage.idle()
         assert len(shop.runs) == 1
@@ -276,17 +292,10 @@ async def test_one_that_is_carried_twice_is_handled_twice_and_its_letter_stays_c
     async with staged() as stage:
         shop = Shop()
         letter = await dead_letter(stage, shop)
-        make = stage.new_source
-
-        def forgetful(*args: Any) -> WatchedSource:
-            source = make(*args)
-            source.lost_replies["send"] = [SourceAway("no answer")]
-            return source
-
-        stage.new_source = forgetful  # type: ignore[method-assign]
+        stage.on_source = lambda source: source.lost_replies.update(send=[SourceAway("no answer")])
         await stage.app.dead_letters.aretry(letter.id)
         await carry_without_consumers(stage, 2)
-        stage.new_source = make  # type: ignore[method-assign]
+        stage.on_source = lambda source: None
         stage.consumer()
         await stage.rest()
         assert shop.values() == [b"7", b"7"]

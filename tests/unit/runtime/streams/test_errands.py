@@ -105,6 +105,7 @@ async def test_a_source_that_is_away_while_it_buries_is_waited_for() -> None:
 
 async def test_letters_that_gather_are_written_together() -> None:
     async with staged() as stage:
+
         async def never(value: int) -> None:
             raise Permanent("no")
 
@@ -118,6 +119,7 @@ async def test_letters_that_gather_are_written_together() -> None:
 
 async def test_one_copy_that_the_dlq_refuses_does_not_keep_the_others_out() -> None:
     async with staged() as stage:
+
         async def never(value: int) -> None:
             raise Permanent("no")
 
@@ -136,6 +138,7 @@ async def test_one_copy_that_the_dlq_refuses_does_not_keep_the_others_out() -> N
 
 async def test_a_retry_that_its_topic_refuses_is_given_up() -> None:
     async with staged() as stage:
+
         async def busy(value: int) -> None:
             raise Transient("busy")
 
@@ -157,6 +160,7 @@ async def test_a_retry_that_its_topic_refuses_is_given_up() -> None:
 
 async def test_outputs_are_sent_before_their_message_is_committed() -> None:
     async with staged() as stage:
+
         async def copy(value: int, out: Outputs) -> None:
             out.send("copies", value, key="k", headers={"from": b"orders"})
 
@@ -187,6 +191,7 @@ async def test_of_a_run_that_raised_or_snoozed_nothing_is_sent() -> None:
 
 async def test_outputs_of_a_run_that_was_discarded_are_sent() -> None:
     async with staged() as stage:
+
         async def copy(value: int, out: Outputs) -> object:
             out.send("copies", value)
             return Discard("nothing else to do")
@@ -199,6 +204,7 @@ async def test_outputs_of_a_run_that_was_discarded_are_sent() -> None:
 
 async def test_outputs_that_cannot_be_sent_yet_hold_back_their_message_alone() -> None:
     async with staged() as stage:
+
         async def copy(value: int, out: Outputs) -> None:
             if value == 0:
                 out.send("copies", value)
@@ -218,6 +224,7 @@ async def test_outputs_that_cannot_be_sent_yet_hold_back_their_message_alone() -
 
 async def test_outputs_that_are_refused_for_good_bury_their_message() -> None:
     async with staged() as stage:
+
         async def copy(value: int, out: Outputs) -> None:
             out.send("copies", value)
 
@@ -256,14 +263,7 @@ async def test_a_replayed_message_whose_outputs_are_refused_is_dead_again() -> N
         is_broken = False
         (letter,) = await stage.letters()
         await stage.app.dead_letters.aretry(letter.id)
-        make = stage.new_source
-
-        def refusing(*args: Any) -> Any:
-            source = make(*args)
-            source.check = check
-            return source
-
-        stage.new_source = refusing  # type: ignore[method-assign]
+        stage.on_source = lambda source: setattr(source, "check", check)
         await stage.idle()
         (again,) = await stage.letters()
         assert (again.id, again.state) == (letter.id, JobState.DEAD_LETTER)

@@ -45,7 +45,7 @@ async def state_of(stage: Stage) -> str:
     return found.mode.value
 
 
-# ---------------------------------------------------------------- breakers
+# ---------------------------------------------------------------- under a breaker
 
 
 async def test_an_open_breaker_parks_messages_at_no_cost_and_keeps_the_order_of_each_key() -> None:
@@ -290,14 +290,7 @@ async def test_a_worker_ends_well_though_what_carried_its_letters_cannot_be_clos
             if is_broken:
                 raise Permanent("no")
 
-        make = stage.new_source
-
-        def sticky(*args: Any) -> WatchedSource:
-            source = make(*args)
-            source.faults["close"] = [SourceError("timed out")]
-            return source
-
-        stage.new_source = sticky  # type: ignore[method-assign]
+        stage.on_source = lambda source: source.faults.update(close=[SourceError("timed out")])
         stage.stream(bill)
         stage.send(0)
         async with stage.working():

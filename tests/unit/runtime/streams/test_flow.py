@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Invalid, Permanent, Transient
+from holdfast.errors import Invalid, Permanent, RateLimited, Transient
 from holdfast.policy.retry import RetryPolicy
 from holdfast.types import Discard, FailureType, JobState, Message, Snooze
 from tests.unit.runtime.streams.stage import DLQ, TOPIC, Stage, staged
@@ -284,9 +284,7 @@ async def test_a_message_waits_in_the_topic_of_its_delay_and_later_ones_pass() -
         assert [len(stage.messages(topic)) for topic in (RETRY_1, RETRY_2)] == [1, 1]
         again = [one for one in handler.messages if one.value == b"0"]
         assert [one.retries for one in again] == [0, 1, 2]
-        assert {(one.topic, one.offset, one.key, one.headers) for one in again} == {
-            (TOPIC, 0, b"a", (("mine", b"1"),))
-        }
+        assert {(one.topic, one.offset, one.key, one.headers) for one in again} == {(TOPIC, 0, b"a", (("mine", b"1"),))}
         (letter,) = await stage.letters()
         assert [(one.number, one.delay_s) for one in letter.attempts] == [(1, 10.0), (2, 30.0), (3, None)]
         (copy,) = stage.messages(DLQ)
@@ -295,7 +293,27 @@ async def test_a_message_waits_in_the_topic_of_its_delay_and_later_ones_pass() -
             b"0",
             b"2",
         ]
-        assert {place[0] for _, _, place in consumer.source.pauses} == {RETRY_1, RETRY_2}
+        assert [(at, what, place[0]) for at, what, place in consumer.source.pauses] == [
+            (0.0, "pause", RETRY_1),
+            (10.0, "resume", RETRY_1),
+            (10.0, "pause", RETRY_2),
+            (40.0, "resume", RETRY_2),
+        ]
+
+
+async def test_a_delay_with_jitter_waits_in_the_topic_of_its_own_retry() -> None:
+    """In the topic of a longer one it would come too late: the first message there says when to look again."""
+    async with staged() as stage:
+        handler = Handler(stage)
+        handler.outcomes[0] = [Transient("busy")] * 3
+        handler.outcomes[1] = [RateLimited("slow down")]
+        stage.draws = [0.5] * 10
+        stage.send(1)
+        stage.send(0)
+        stage.consuming(handler.fn, blocking=False)
+        await stage.rest()
+        assert handler.times_of(0) == pytest.approx([0.0, 1.25, 3.75, 8.75])
+        assert [len(stage.messages(f"orders.billing.retry.{n}")) for n in range(1, 7)] == [1, 1, 1, 1, 0, 0]
 
 
 async def test_two_groups_do_not_see_each_others_retries() -> None:

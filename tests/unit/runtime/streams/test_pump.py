@@ -208,6 +208,30 @@ async def test_a_retry_that_waits_is_handed_over_with_its_count() -> None:
         assert first.flow.in_flight == 0
 
 
+async def test_a_message_that_fails_while_it_is_handed_over_is_not_retried_here() -> None:
+    async with staged() as stage:
+        gate = asyncio.Event()
+        runs: list[int] = []
+
+        async def handle(value: int) -> None:
+            runs.append(value)
+            await gate.wait()
+            raise Transient("busy")
+
+        stage.send(0)
+        consumer = stage.consuming(handle, retry=FIXED)
+        await stage.until(lambda: runs == [0])
+        began_s = stage.now()
+        revoking = asyncio.create_task(consumer.pump.revoked([(TOPIC, 0)]))
+        await stage.quiet()
+        gate.set()
+        await stage.until(revoking.done)
+        assert revoking.result() == {(TOPIC, 0): Progress(position=0, retries={0: 1})}
+        await stage.wait(20.0)
+        assert (runs, revoking.done(), consumer.flow.in_flight) == ([0], True, 0)
+        assert stage.now() == began_s + 20.0
+
+
 async def test_a_handler_that_takes_too_long_is_stopped_and_nothing_of_it_is_committed() -> None:
     async with staged(partitions=2) as stage:
         gates = Gates()
@@ -229,16 +253,18 @@ async def test_a_handler_that_takes_too_long_is_stopped_and_nothing_of_it_is_com
 
 async def test_of_a_lost_partition_runs_are_stopped_and_late_results_ignored() -> None:
     async with staged() as stage:
-        stubborn = asyncio.Event()
+        stopped: list[int] = []
         runs: list[int] = []
+        gates = [asyncio.Event(), asyncio.Event()]
 
         async def handle(value: int) -> None:
+            run = len(runs)
             runs.append(value)
-            if len(runs) == 1:
-                try:
-                    await asyncio.get_running_loop().create_future()
-                except asyncio.CancelledError:
-                    await stubborn.wait()  # it goes on all the same, for a while
+            try:
+                await gates[run].wait()
+            except asyncio.CancelledError:
+                stopped.append(run)
+                await gates[run].wait()  # it goes on all the same, for a while
 
         send_keyed(stage, 1)
         consumer = stage.consuming(handle)
@@ -246,10 +272,57 @@ async def test_of_a_lost_partition_runs_are_stopped_and_late_results_ignored() -
         stage.broker.expel(consumer.source.inner)
         assert consumer.flow.in_flight == 0
         await stage.until(lambda: len(runs) == 2)  # it has joined again, and begun it again beside the old run
-        await stage.until(lambda: stage.position() == 1)
-        stubborn.set()
+        assert stopped == [0]
+        gates[0].set()
+        await stage.wait(1.0)
+        assert not stage.position()  # what comes of the old run is not the end of the new one
+        draining = asyncio.create_task(consumer.pump.drain(30.0))
+        await stage.wait(1.0)
+        assert not draining.done()
+        gates[1].set()
+        await stage.until(draining.done)
+        assert (draining.result(), stopped, stage.position()) == (True, [0], 1)
+
+
+async def test_a_result_that_comes_in_the_moment_of_the_loss_is_ignored() -> None:
+    async with staged() as stage:
+        gates = Gates()
+        send_keyed(stage, 1)
+        consumer = stage.consuming(gates.handle)
+        await stage.until(lambda: gates.began == [0])
+        settle = consumer.pump._settle
+
+        def lose_first() -> None:
+            if consumer.pump.runner.settlements and gates.began == [0]:
+                stage.broker.expel(consumer.source.inner)
+            settle()
+
+        consumer.pump._settle = lose_first  # type: ignore[method-assign]
+        gates.open(0)
         await stage.rest()
-        assert (runs, consumer.flow.in_flight, stage.position()) == ([0, 0], 0, 1)
+        assert (gates.done[0], stage.position(), consumer.flow.in_flight) == (2, 1, 0)
+
+
+async def test_of_a_lost_partition_nothing_is_begun_whose_turn_had_just_come() -> None:
+    async with staged() as stage:
+        began: list[int] = []
+
+        async def handle(value: int) -> None:
+            began.append(value)
+            raise Permanent("no")
+
+        stage.send(0, "same")
+        stage.send(1, "same")
+        consumer = stage.consuming(handle)
+        consumer.source.hanging.add("send")
+        await stage.until(lambda: consumer.source.calls["send"] == 1)
+        (delivery,) = consumer.flow._held.values()
+        consumer.flow.finish(delivery)  # now it is the turn of the next one of its key
+        assert consumer.flow.has_ready
+        consumer.pump.lost([(TOPIC, 0)])
+        await stage.wait(1.0)
+        assert (began, consumer.flow.in_flight, consumer.flow.has_ready) == ([0], 0, False)
+        await consumer.drain(grace_s=0.0)
 
 
 async def test_of_a_lost_partition_no_retry_is_run_and_no_letter_finished() -> None:
@@ -428,6 +501,24 @@ async def test_a_stop_does_not_wait_for_retries_and_keeps_their_count() -> None:
         stage.consumer(spec)
         await stage.rest()
         assert retries == [0, 1, 2]
+
+
+async def test_a_partition_that_comes_during_a_stop_is_not_begun() -> None:
+    async with staged(partitions=2) as stage:
+        gates = Gates()
+        stage.send(0, partition=0)
+        consumer = stage.consuming(gates.handle)
+        await stage.until(lambda: gates.began == [0])
+        draining = asyncio.create_task(consumer.pump.drain(30.0))
+        await stage.quiet()
+        message = stage.send(1, partition=1)
+        consumer.pump.assigned({(TOPIC, 1): 0})
+        consumer.flow.receive([message])
+        consumer.pump.wake()
+        await stage.wait(1.0)
+        gates.open(0, 1)
+        await stage.until(draining.done)
+        assert (gates.began, stage.position(0), stage.position(1)) == ([0], 1, None)
 
 
 async def test_a_stop_before_the_source_could_be_opened_ends_at_once() -> None:

@@ -84,3 +84,18 @@ async def test_what_a_retry_holds_up_is_not_run_by_a_stop() -> None:
         assert await consumer.drain()
         assert sorted(began) == [0, 3]
         assert stage.position() == 0
+
+
+async def test_one_that_was_queued_itself_overtakes_others_too() -> None:
+    async with staged() as stage:
+        gates = Gates()
+        for number, key in [(0, "a"), (1, "b"), (2, "b"), (3, "a")]:
+            stage.send(number, key)
+        gates.open(0, 3)
+        consumer = stage.consuming(gates.handle)
+        await stage.until(lambda: gates.done[3] == 1)  # 3 came after 0, and 2 is behind 1
+        draining = asyncio.create_task(consumer.pump.drain(30.0))
+        await stage.wait(0.5)
+        gates.open(1, 2)
+        await stage.until(draining.done)
+        assert (gates.began, stage.position()) == ([0, 1, 3, 2], 4)

@@ -1,0 +1,128 @@
+"""Row 36: Kafka itself is killed, restarted, frozen, and answers with errors, under load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaError
+from msgspec.structs import replace
+
+from tests.faults import stream_checker
+from tests.faults.checker import Fault
+from tests.faults.conftest import Report, waits
+from tests.faults.load import Dice
+from tests.faults.stream_arena import Stream, StreamArena, orders_for, stream_arena
+from tests.faults.stream_channels import KafkaChannel
+from tests.faults.stream_shop import StreamPlan
+from tests.faults.workers import CLOCK, poll
+from tests.kafka_broker import KafkaBroker
+from tests.kafka_mock import ApiKey, MockCluster
+from tests.kafka_server import KafkaServer
+
+pytestmark = waits
+STORE = "kafka"
+BACK_S: Final = 8.0
+"""So long after an outage commits may still fail: clients connect again, and the group is shared out anew."""
+PASSING: Final = {
+    ApiKey.OFFSET_COMMIT: [
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError._TRANSPORT,
+    ],
+    ApiKey.FETCH: [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._TRANSPORT],
+    ApiKey.HEARTBEAT: [KafkaError.REBALANCE_IN_PROGRESS, KafkaError.NOT_COORDINATOR],
+    ApiKey.PRODUCE: [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.REQUEST_TIMED_OUT],
+    ApiKey.METADATA: [KafkaError.LEADER_NOT_AVAILABLE],
+    ApiKey.FIND_COORDINATOR: [KafkaError.COORDINATOR_NOT_AVAILABLE],
+}
+"""What a broker may answer, and what helps is to ask again."""
+
+
+def test_a_broker_that_dies_restarts_and_freezes_costs_nothing(
+    own_kafka: KafkaServer, tmp_path: Path, is_full: bool, report: Report
+) -> None:
+    dice = Dice()
+    rounds = 4 if is_full else 1
+    channel = KafkaChannel(own_kafka, session_s=10.0, is_certain=True, tag="broker")
+
+    def freeze() -> None:
+        own_kafka.suspend()
+        CLOCK.sleep(4.0 if is_full else 1.5)
+        own_kafka.resume()
+
+    def die() -> None:
+        own_kafka.kill()
+        own_kafka.start()
+
+    strikes: list[Callable[[], None]] = [die, own_kafka.restart, freeze]
+    sender = Stream(channel, orders_for(20_000, dice), over_s=200.0)  # until it is stopped
+    with stream_arena(tmp_path, channel, StreamPlan()) as arena:
+        pids = arena.start_many(2)
+        sender.start()
+        arena.wait_for_runs(50)
+        outages = []
+        for strike in strikes * rounds:
+            began_s = CLOCK.monotonic()
+            strike()
+            outages.append((began_s, CLOCK.monotonic()))
+            before = len(stream_checker.finished_by(arena.handlings()))
+            poll(lambda: len(stream_checker.finished_by(arena.handlings())) > before + 100, 30, "it goes on")  # noqa: B023
+        sender.stop()
+        arena.quiesce()
+        assert arena.fleet.running == pids, f"a worker ended by itself: {arena.fleet.log()[-3000:]}"
+        for pid in pids:
+            arena.drain(pid)
+        faults = [Fault("outage", pid, begin, end + BACK_S) for pid in pids for begin, end in outages]
+        evidence = replace(arena.evidence(), faults=faults)
+
+    assert stream_checker.check(evidence) == []
+    longest_s = max(end - begin for begin, end in outages)
+    report(
+        f"row 36 broker killed, restarted and frozen, {len(outages)} outages of up to {longest_s:.1f} s: "
+        f"{stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
+    )
+
+
+def test_a_broker_that_answers_with_errors_costs_nothing(
+    mock_kafka: MockCluster, tmp_path: Path, is_full: bool, report: Report
+) -> None:
+    dice = Dice()
+    port = int(mock_kafka.bootstrap.rpartition(":")[2])
+    channel = KafkaChannel(KafkaBroker(port, port), create=mock_kafka.create_topic, tag="errors")
+    strikes = 200 if is_full else 30
+    sender = Stream(channel, orders_for(strikes * 12, dice, dead=0.02), over_s=strikes * 0.1)
+    with stream_arena(tmp_path, channel, StreamPlan()) as arena:
+        (pid,) = arena.start_many(1)
+        sender.start()
+        arena.wait_for_runs(20)
+        began_s = CLOCK.monotonic()
+        for number in range(strikes):
+            kind = list(PASSING)[dice.below(len(PASSING))]
+            mock_kafka.push_errors(kind, PASSING[kind][dice.below(len(PASSING[kind]))])
+            if number % 20 == 10:
+                mock_kafka.set_down()
+                CLOCK.sleep(0.3)
+                mock_kafka.set_up()
+            CLOCK.sleep(0.1)
+        for kind in PASSING:
+            mock_kafka.clear_errors(kind)
+        ended_s = CLOCK.monotonic()
+        sender.wait()
+        arena.quiesce()
+        arena.drain(pid)
+        evidence = replace(arena.evidence(), faults=[Fault("errors", pid, began_s, ended_s + BACK_S)])
+
+    assert stream_checker.check(evidence) == []
+    report(
+        f"row 36 broker (mock) answers {strikes} times with errors, among them refused commits in rebalances, and is "
+        f"down {(strikes + 9) // 20} times: {stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
+    )
+    _look_at(arena)
+
+
+def _look_at(arena: StreamArena) -> None:
+    assert "nobody thought of" not in arena.fleet.log()
