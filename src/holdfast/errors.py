@@ -14,7 +14,7 @@ HoldfastError
 │   └── Unwritable                what became of one job cannot be written; its neighbours can
 ├── SourceError                   a stream cannot be opened, read or written; says what would help
 │   ├── SourceAway                its server cannot be reached, or is not ready: the same call may work later
-│   └── NotSent                   messages that a producer has given up on: they are not written, or nobody knows
+│   └── NotSent                   messages that will not be written, or that a producer has given up on
 ├── LeaseLost                     the job belongs to somebody else by now; nothing was changed
 ├── IdempotencyConflict           the idempotency key is taken by a job with other arguments
 ├── NotFound (LookupError)        there is no such job, dead letter or replay (any more)
@@ -142,7 +142,7 @@ class SourceAway(SourceError):
 
 
 class NotSent(SourceError):
-    """Messages that a producer has given up on, or could not send before it was closed."""
+    """Messages that the server will never take, or that a producer has given up on or still had when it was closed."""
 
 
 class LeaseLost(HoldfastError):

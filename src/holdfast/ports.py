@@ -572,8 +572,9 @@ class Source(Protocol):
     """What carries messages to one consumer group. Used from one event loop.
 
     Errors: SourceAway while the server cannot be reached or is about to be reachable again, so that the same call may
-    be made again; SourceError when it cannot work as it is. Nothing is committed but what `commit`, `transact` or
-    `Owner.revoked` say.
+    be made again; SourceError when it cannot work as it is, until somebody mends a setting or a right; NotSent where it
+    is a message that the server will never take, such as one that is too large. Nothing is committed but what
+    `commit`, `transact` or `Owner.revoked` say.
     """
 
     @property

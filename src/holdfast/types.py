@@ -351,10 +351,9 @@ class Message(Struct, frozen=True, gc=False):
 
     @property
     def id(self) -> str:
-        """Where it is, in one word: `orders/3/1042`, or `orders/1700000000000-0` of a Redis stream."""
-        if self.offset >> _ENTRY:
-            return f"{self.topic}/{entry_id(self.offset)}"
-        return f"{self.topic}/{self.partition}/{self.offset}"
+        """Where it is, in one word: `orders/3/1042`, or `orders/3/1700000000000-0` of a Redis stream."""
+        offset = self.offset  # written out, as this is done for every message
+        return f"{self.topic}/{self.partition}/{entry_id(offset) if offset >> _ENTRY else offset}"
 
     def header(self, name: str) -> bytes | None:
         """The value of the last header of this name; None without one."""
@@ -370,6 +369,11 @@ class Outgoing(Struct, frozen=True, gc=False):
     headers: tuple[Header, ...] = ()
     partition: int | None = None
     """None: by its key."""
+
+
+def offset_text(offset: int) -> str:
+    """An offset as people know it: Kafka's number, or the id of a Redis entry."""
+    return entry_id(offset) if offset >> _ENTRY else str(offset)
 
 
 def entry_id(offset: int) -> str:

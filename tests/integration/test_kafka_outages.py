@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from holdfast.errors import SourceAway, SourceError
+from holdfast.errors import LeaseLost, SourceAway, SourceError
 from holdfast.ports import Progress
 from holdfast.streams.kafka import KafkaSource
 from holdfast.types import Outgoing
@@ -135,6 +135,22 @@ async def test_a_transaction_that_is_aborted_may_be_sent_again(mock_kafka: MockC
         await source.transact([Outgoing("out", b"x")], progress)
     await source.transact([Outgoing("out", b"x")], progress)
     assert mock_kafka.count(ApiKey.TXN_OFFSET_COMMIT) == 2
+
+
+async def test_a_transaction_that_fails_since_its_partition_was_taken_says_so(
+    mock_kafka: MockCluster, new_source: NewSource
+) -> None:
+    mock_kafka.create_topic("orders")
+    mock_kafka.create_topic("out")
+    source = new_source(mock_kafka.url("orders"), session_timeout_s=6.0)
+    owner = await joined(source, "orders")
+    await source.transact([Outgoing("out", b"w")], {})
+    mock_kafka.push_errors(ApiKey.TXN_OFFSET_COMMIT, KafkaError.UNKNOWN_MEMBER_ID)
+    mock_kafka.push_errors(ApiKey.HEARTBEAT, KafkaError.UNKNOWN_MEMBER_ID)
+    mock_kafka.set_rtt(0.2)  # the heartbeat is answered first, and who was thrown out needs seconds to come back
+    with pytest.raises(LeaseLost, match="orders/0"):
+        await source.transact([Outgoing("out", b"x")], {("orders", 0): Progress(position=1)})
+    assert owner.told[-1] == ("lost", {("orders", 0)})
 
 
 async def test_a_commit_without_an_answer_is_looked_up(mock_kafka: MockCluster, new_source: NewSource) -> None:

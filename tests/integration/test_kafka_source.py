@@ -99,6 +99,39 @@ async def test_what_was_paused_before_nobody_asked_stays_paused_afterwards(
     assert values(await received(source, 1)) == [b"held"]
 
 
+async def test_nothing_is_fetched_of_a_paused_partition(
+    kafka: KafkaBroker, kafka_topic: KafkaTopic, new_source: NewSource
+) -> None:
+    kafka.create_topic(kafka_topic.name, 2)
+    source = new_source()
+    await joined(source, kafka_topic, 2)
+    source.pause([(kafka_topic.name, 0)])
+    await source.receive(10, 0.05)
+    write(kafka, kafka_topic.name, *[b"held"] * 1000)
+    write(kafka, kafka_topic.name, *[b"free"] * 1000, partition=1)
+    assert set(values(await received(source, 1000, limit=10))) == {b"free"}
+    assert source._joined._handover._held == {}
+    source.resume([(kafka_topic.name, 0)])
+    assert set(values(await received(source, 1000))) == {b"held"}
+
+
+async def test_what_came_before_the_thread_had_heard_of_a_pause_ends_no_wait_and_stops_nothing(
+    kafka: KafkaBroker, kafka_topic: KafkaTopic, new_source: NewSource
+) -> None:
+    kafka.create_topic(kafka_topic.name, 2)
+    source = new_source()
+    await joined(source, kafka_topic, 2)
+    handover = source._joined._handover
+    waiting = asyncio.create_task(source.receive(10, 10.0))
+    handover.pause([(kafka_topic.name, 0)])
+    write(kafka, kafka_topic.name, b"held")
+    await eventually(lambda: handover._held)
+    write(kafka, kafka_topic.name, b"free", partition=1)
+    began = CLOCK.monotonic()
+    assert values(await waiting) == [b"free"]
+    assert CLOCK.monotonic() - began < 5.0
+
+
 # ---------------------------------------------------------------- rebalances
 
 

@@ -19,8 +19,8 @@ from holdfast.ops.commands.target import ViewGroup, on_app, on_store, show_first
 from holdfast.ops.redact import redacted_text
 from holdfast.ops.text import ago, length, short
 from holdfast.runtime.streams.progress import STUCK_S
-from holdfast.runtime.streams.texts import offset_text
 from holdfast.runtime.streams.views import StreamView
+from holdfast.types import offset_text
 
 _COLUMNS: Final = (
     Column("stream"),

@@ -10,7 +10,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.errors import LeaseLost, SourceAway, SourceError, StoreError
+from holdfast.errors import LeaseLost, NotSent, SourceError, StoreError
 from holdfast.policy.backoff import Backoff
 from holdfast.ports import Clock, Progress, Source, Store
 from holdfast.runtime.streams.spec import MessageDelivery
@@ -40,7 +40,8 @@ class Errands:
 
     `on_done` is told of each when it is written; `on_refused` of one whose messages the server will never take;
     `on_left_out` of one whose copy for the DLQ it will never take; and `on_lost` of one whose partition is somebody
-    else's by now. A store or a server that is away is waited for.
+    else's by now. A store or a server that
+    is away, or that has to be mended, is waited for.
     """
 
     def __init__(
@@ -51,8 +52,8 @@ class Errands:
         clock: Clock,
         rng: Rng,
         on_done: Callable[[Errand], None],
-        on_refused: Callable[[Errand, SourceError], None],
-        on_left_out: Callable[[Errand, SourceError], None],
+        on_refused: Callable[[Errand, NotSent], None],
+        on_left_out: Callable[[Errand, NotSent], None],
         on_lost: Callable[[Errand], None],
         on_trouble: Callable[[str], None],
     ) -> None:
@@ -111,16 +112,16 @@ class Errands:
         if not sends:
             return errands
         try:
-            await self._insist(lambda: self._source.send(sends), SourceAway)
-        except SourceError:
+            await self._insist(lambda: self._source.send(sends), SourceError)
+        except NotSent:
             return [one for one in errands if await self._is_sent_by_itself(one)]
         return errands
 
     async def _is_sent_by_itself(self, errand: Errand) -> bool:
         try:
             if errand.sends:
-                await self._insist(lambda: self._source.send(errand.sends), SourceAway)
-        except SourceError as error:
+                await self._insist(lambda: self._source.send(errand.sends), SourceError)
+        except NotSent as error:
             self._on_refused(errand, error)
             return False
         await self._send_copies(errand)
@@ -130,8 +131,8 @@ class Errands:
         """One by one, without those that are refused."""
         for one in errand.copies:
             try:
-                await self._insist(lambda: self._source.send([one]), SourceAway)  # noqa: B023 - awaited here
-            except SourceError as error:
+                await self._insist(lambda: self._source.send([one]), SourceError)  # noqa: B023 - awaited here
+            except NotSent as error:
                 self._on_left_out(errand, error)
 
     async def _transact(self, errand: Errand) -> None:
@@ -139,7 +140,7 @@ class Errands:
             await self._commit(errand, [*errand.sends, *errand.copies])
         except LeaseLost:
             self._on_lost(errand)
-        except SourceError as error:
+        except NotSent as error:
             if not errand.copies:
                 self._on_refused(errand, error)
                 return
@@ -149,16 +150,17 @@ class Errands:
             self._on_done(errand)
 
     async def _commit(self, errand: Errand, sends: Sequence[Outgoing]) -> None:
-        """Insist; and where there is nothing that could be refused, on whatever the server says."""
         assert errand.commits is not None  # noqa: S101 - only those come here
         progress = dict([errand.commits])
-        await self._insist(lambda: self._source.transact(sends, progress), SourceAway if sends else SourceError)
+        await self._insist(lambda: self._source.transact(sends, progress), SourceError)
 
     async def _insist(self, call: Callable[[], Awaitable[T]], away: type[Exception]) -> T:
         tries = 0
         while True:
             try:
                 answer = await call()
+            except NotSent:
+                raise
             except away as error:
                 tries += 1
                 if tries == 1:

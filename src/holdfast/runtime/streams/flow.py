@@ -95,9 +95,12 @@ class Flow:
         """These partitions are in our hands, from these offsets on; those of `ours` are retry topics."""
         now = self._runner.now()
         for place, position in positions.items():
-            self.parts[place] = Part(
+            self.parts[place] = part = Part(
                 place, position, is_retry=place[0] in ours, has_positions=self._has_positions, now=now
             )
+            if self._spec.start == "latest":  # or whoever comes next begins at an end that has moved
+                part.is_dirty = True
+                self._on_done()
 
     def let_run_out(self, places: Collection[Place]) -> list[Part]:
         """Begin nothing more of these but what was overtaken: their parts, of which some may still be under way."""
@@ -207,7 +210,8 @@ class Flow:
         return delivery
 
     def _keep(self, part: Part, delivery: MessageDelivery) -> None:
-        while delivery.id in self._runner.runs:  # a thread still runs it from when the partition was here before
+        # A thread may still run it from when the partition was here before.
+        while delivery.id in self._runner.runs or delivery.id in self._held:
             delivery.id += "'"
         delivery.part = part
         part.held[delivery.id] = self._held[delivery.id] = delivery

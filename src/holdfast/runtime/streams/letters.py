@@ -23,8 +23,8 @@ from holdfast.json_values import MAX_BYTES, UNSTORABLE, refuse_lies, why
 from holdfast.runtime.run import storable
 from holdfast.runtime.streams.origins import Origin
 from holdfast.runtime.streams.passage import Passage, retry_topic, to_retry
-from holdfast.runtime.streams.texts import finite, offset_of, offset_text, storable_attempt
-from holdfast.types import Attempt, Change, End, Header, Message, NewJob, Outgoing
+from holdfast.runtime.streams.texts import finite, offset_of, storable_attempt
+from holdfast.types import Attempt, Change, End, Header, Message, NewJob, Outgoing, offset_text
 
 To = Literal["retry", "topic"]
 

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Sequence
 from holdfast.policy.offsets import Offsets
 from holdfast.ports import PartitionReport, Progress
 from holdfast.runtime.streams.spec import MessageDelivery
-from holdfast.types import Message, NewJob, Outgoing, Place, entry_id
-
-_ENTRIES = 1 << 64
+from holdfast.types import Message, NewJob, Outgoing, Place, offset_text
 
 
 class Part:
@@ -145,7 +143,7 @@ class Part:
 
     def _id_of(self, offset: int) -> str:
         topic, number = self.place
-        return f"{topic}/{entry_id(offset)}" if offset >= _ENTRIES else f"{topic}/{number}/{offset}"
+        return f"{topic}/{number}/{offset_text(offset)}"
 
     def _key_of(self, offset: int) -> bytes | None:
         for delivery in self.held.values():

@@ -26,9 +26,8 @@ from holdfast.runtime.streams.texts import (
     instant_of,
     instant_text,
     offset_of,
-    offset_text,
 )
-from holdfast.types import Attempt, Header, Message, Outgoing
+from holdfast.types import Attempt, Header, Message, Outgoing, offset_text
 
 # ---------------------------------------------------------------- names
 

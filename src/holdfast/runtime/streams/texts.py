@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.runtime.run import storable
-from holdfast.types import Attempt, entry_id, entry_offset
+from holdfast.types import Attempt, entry_offset, offset_text
 
 HISTORY_BYTES: Final = 64 * 1024
 """What a message may carry along of its attempts: with more, it might not fit into its topic any longer."""
@@ -111,11 +111,6 @@ def instant_of(text: str) -> float:
     if instant.tzinfo is None:
         raise ValueError(f"{text[:60]!r} has no time zone")
     return instant.timestamp()
-
-
-def offset_text(offset: int) -> str:
-    """An offset as its server writes it: a number, or the id of a Redis entry."""
-    return entry_id(offset) if offset >> 64 else str(offset)
 
 
 def offset_of(text: str) -> int:

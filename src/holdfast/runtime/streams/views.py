@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from holdfast.ports import PartitionReport, Stats, StreamReport
 from holdfast.runtime.streams.spec import StreamSpec
-from holdfast.runtime.streams.texts import offset_text
-from holdfast.types import JobState
+from holdfast.types import JobState, offset_text
 
 PROCESSED: Final = "processed"
 """What is counted of a stream: messages that a handler has finished."""

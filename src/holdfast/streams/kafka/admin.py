@@ -7,18 +7,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # public, unlisted
 
 from holdfast.errors import SourceError
 from holdfast.ports import Clock, Lag
 from holdfast.streams.kafka.faults import FORBIDDEN, fault, kafka_error, words
+from holdfast.streams.kafka.positions import Positions
 from holdfast.streams.kafka.settings import KafkaSettings, Start
 from holdfast.streams.kafka.topics import Topics
 from holdfast.types import Place
@@ -52,6 +47,7 @@ class Admin:
         self._clock = clock
         self._location = repr(settings)
         self._topics = Topics(settings, clock)
+        self._positions = Positions(settings, clock, self._note)
         self._made: AdminClient | None = None
         self._last_words = ""
 
@@ -86,9 +82,8 @@ class Admin:
         # Asked side by side.
         latest = self._ends(places, _LATEST, is_committed=not self._settings.reads_uncommitted)
         earliest = self._ends(places, _EARLIEST)
-        offsets = self._offsets(group, places)
+        committed = await self._positions.committed(group, places, WITHIN_S, is_stable=False)
         ends, begins = await self._found(latest), await self._found(earliest)
-        committed = await self._committed(group, offsets)
         lags = []
         for place in places:
             position, begin, end = committed.get(place), begins[place], ends[place]
@@ -118,11 +113,11 @@ class Admin:
 
     async def committed(self, group: str, places: Collection[Place]) -> dict[Place, int]:
         """The positions of a group, where it has any; waits for transactions that are about to end."""
-        return await self._patiently(lambda: self._committed(group, self._offsets(group, places, require_stable=True)))
+        return await self._patiently(lambda: self._positions.committed(group, places, WITHIN_S, is_stable=True))
 
     async def close(self, within_s: float) -> None:
         """Let go of the connections."""
-        await self._topics.close(within_s)
+        await asyncio.gather(self._topics.close(within_s), self._positions.close(within_s))
         self._made = None
 
     # ---------------------------------------------------------------- single questions
@@ -151,24 +146,6 @@ class Admin:
 
     async def _found(self, answers: Mapping[Place, Future[Any]]) -> dict[Place, int]:
         return {place: int((await _awaited(answer)).offset) for place, answer in answers.items()}
-
-    def _offsets(self, group: str, places: Collection[Place], *, require_stable: bool = False) -> Mapping[str, Any]:
-        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(*place) for place in places])
-        return self._client.list_consumer_group_offsets(
-            [asked], require_stable=require_stable, request_timeout=WITHIN_S
-        )
-
-    async def _committed(self, group: str, answers: Mapping[str, Any]) -> dict[Place, int]:
-        try:
-            found = await _awaited(answers[group])
-        except KafkaException as error:
-            if kafka_error(error).code() == KafkaError.GROUP_ID_NOT_FOUND:
-                return {}
-            raise
-        for partition in found.topic_partitions:
-            if partition.error is not None:
-                raise KafkaException(partition.error)
-        return {(part.topic, part.partition): part.offset for part in found.topic_partitions if part.offset >= 0}
 
     async def _patiently(self, ask: Callable[[], Awaitable[R]]) -> R:
         """Ask until brokers that have just been given a partition or a group know of it; the client does not."""

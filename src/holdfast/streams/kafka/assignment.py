@@ -8,7 +8,6 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, TopicPartition
 
 from holdfast.streams.kafka.points import starting_points
-from holdfast.streams.kafka.settings import Start
 from holdfast.types import Place
 
 
@@ -31,9 +30,9 @@ class Arrived(NamedTuple):
 class Assignment:
     """The client's own assignment follows the group's with a delay: first the broker must say from where to read."""
 
-    def __init__(self, consumer: Consumer, start: Start, group: str) -> None:
+    def __init__(self, consumer: Consumer, latest: str, group: str) -> None:
         self._consumer = consumer
-        self._start = start
+        self._latest = latest
         self._group = group
         self.ours: set[Place] = set()
         """Those that the owner knows of."""
@@ -49,7 +48,7 @@ class Assignment:
 
     def place(self) -> Arrived:
         """Read from what is arriving; KafkaException while the broker does not say from where."""
-        points = starting_points(self._consumer, self.arriving, self._start, self._group)
+        points = starting_points(self._consumer, self.arriving, self._latest, self._group)
         self._consumer.incremental_assign([TopicPartition(*point.place, point.position) for point in points])
         positions: dict[Place, int] = {}
         other_logs: set[Place] = set()

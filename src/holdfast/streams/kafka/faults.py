@@ -60,6 +60,18 @@ FORBIDDEN: Final = frozenset(
     }
 )
 """We may not do this."""
+UNSENDABLE: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError._INVALID_ARG,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+"""It is the message that is wrong, and no setting or right of ours."""
 TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 """The message is larger than this client, or the server, takes."""
 GROUP_MOVED: Final = frozenset(

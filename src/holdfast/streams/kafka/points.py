@@ -9,7 +9,6 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaExcepti
 
 from holdfast.streams.kafka import marks
 from holdfast.streams.kafka.logs import log
-from holdfast.streams.kafka.settings import Start
 from holdfast.types import Place
 
 _WITHIN_S: Final = 5.0
@@ -26,8 +25,10 @@ class Point(NamedTuple):
     """How many offsets after the committed one are gone from the log."""
 
 
-def starting_points(consumer: Consumer, places: Mapping[Place, int | None], start: Start, group: str) -> list[Point]:
-    """Where to read each of these from: from the offset given, else from the committed one, else by `start`.
+def starting_points(consumer: Consumer, places: Mapping[Place, int | None], latest: str, group: str) -> list[Point]:
+    """Where to read each of these from: from the offset given, else from the committed one, else from the beginning.
+
+    latest: the topic that begins at its end instead; empty is none.
 
     KafkaException while the broker cannot say, as with a transaction that is still open.
     """
@@ -41,7 +42,7 @@ def starting_points(consumer: Consumer, places: Mapping[Place, int | None], star
         if partition.error is not None:
             raise KafkaException(partition.error)
         place = (partition.topic, partition.partition)
-        points.append(_point(place, partition, lows[place], highs[place], start, group))
+        points.append(_point(place, partition, lows[place], highs[place], latest, group))
     return points
 
 
@@ -53,8 +54,8 @@ def _offsets(consumer: Consumer, places: Collection[Place], which: int) -> dict[
     return {(partition.topic, partition.partition): partition.offset for partition in found}
 
 
-def _point(place: Place, committed: TopicPartition, low: int, high: int, start: Start, group: str) -> Point:
-    begin = low if start == "earliest" else high
+def _point(place: Place, committed: TopicPartition, low: int, high: int, latest: str, group: str) -> Point:
+    begin = high if place[0] == latest else low
     position = committed.offset
     if position < 0:
         return Point(place, begin, {})

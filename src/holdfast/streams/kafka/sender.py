@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from holdfast.errors import SourceAway, SourceError
+from holdfast.errors import NotSent, SourceAway, SourceError
 from holdfast.ports import Clock
 from holdfast.streams.kafka.calls import CallThread
-from holdfast.streams.kafka.faults import MISSING, TOO_LARGE, fault, kafka_error
+from holdfast.streams.kafka.faults import MISSING, TOO_LARGE, UNSENDABLE, fault, kafka_error
 from holdfast.streams.kafka.settings import KafkaSettings
 from holdfast.types import Outgoing
 
@@ -68,6 +68,8 @@ class Parcel:
         elif inner.code() in MISSING:
             hint = "create it, or let the broker do so (auto.create.topics.enable)"
         said = fault(f"{self._location}: cannot send to {topic}", inner, hint)
+        if inner.code() in UNSENDABLE:
+            said = NotSent(str(said))
         if inner.fatal():  # for this producer: the next one may well work
             self.is_fatal = True
             said = SourceAway(str(said))

@@ -74,7 +74,8 @@ class ConsumerThread:
             self._consumer = Consumer(settings.consumer(group, **strategy, **callbacks))
         except (KafkaException, TypeError, ValueError) as error:
             raise settings.refusal(error) from None
-        self._assignment = Assignment(self._consumer, start, group)
+        latest = topics[0] if start == "latest" else ""  # what waits in our own topics is never passed over
+        self._assignment = Assignment(self._consumer, latest, group)
         self._commits = Commits(self._consumer, self._location, clock)
         self._topics = topics
         self._thread = threading.Thread(target=self._run, name=f"holdfast-kafka-{group}", daemon=True)

@@ -1,14 +1,10 @@
-"""Streams in virtual time: a broker, a store and consumers that can be broken, and a clock that jumps to what is next.
-
-Nothing waits for real time here: when no coroutine can go on, the clock is moved to the next instant that somebody
-waits for. So every delay is exact, and a day of retries takes milliseconds.
-"""
+"""Streams in virtual time: a broker, a store and consumers that can be broken."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -22,9 +18,9 @@ from holdfast.runtime.streams.spec import StreamSpec
 from holdfast.runtime.worker import Exit, Worker, WorkerSettings, shared_guards
 from holdfast.stores.memory import MemoryStore
 from holdfast.streams.memory import MemoryBroker, MemorySource
-from holdfast.testing import ManualClock
 from holdfast.testing.faulty import FaultyStore
 from holdfast.types import Header, JobRecord, JobState, Message, NewJob, Outgoing, Place
+from tests.unit.runtime.streams.virtual_time import VirtualTime
 
 T = TypeVar("T")
 
@@ -34,62 +30,6 @@ NAME: Final = "bill"
 DLQ: Final = "orders.dlq"
 CALM: Final = WorkerSettings(lease_s=80_000.0, sweep_s=1.0, grace_s=30.0)
 """Its heart beats on a thread of its own, which real time moves: so it has a long lease in virtual time."""
-
-
-class VirtualTime:
-    """Drives coroutines: each goes on until it waits for an instant, and then the clock is there."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock(1_000_000.0, auto=False)
-
-    def now(self) -> float:
-        """Seconds since the beginning."""
-        return self.clock.monotonic()
-
-    async def quiet(self) -> None:
-        """Until no coroutine can go on by itself."""
-        ready: Collection[object] = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
-        while True:
-            await asyncio.sleep(0)  # noqa: TID251 - gives way, and waits for nothing
-            if not ready:
-                return
-
-    async def until(self, is_so: Callable[[], bool], within_s: float = 3_600.0) -> None:
-        """Until this holds, looking whenever all is quiet."""
-        end_s = self.now() + within_s
-        while True:
-            await self.quiet()
-            if is_so():
-                return
-            assert self._move(end_s), f"it does not come about within {within_s:g} s"
-
-    async def wait(self, seconds: float) -> None:
-        """So long."""
-        end_s = self.now() + seconds
-        while True:
-            await self.quiet()
-            if not self._move(end_s):
-                break
-        if self.now() < end_s:
-            self.clock.advance(end_s - self.now())
-            await self.quiet()
-
-    async def drive(self, work: Coroutine[Any, Any, T], within_s: float = 3_600.0) -> T:
-        """What comes of this coroutine."""
-        task = asyncio.create_task(work)
-        try:
-            await self.until(task.done, within_s)
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        return task.result()
-
-    def _move(self, end_s: float) -> bool:
-        timers = self.clock._timers
-        if not timers or timers[0][0] > end_s:
-            return False
-        self.clock.advance(max(0.0, timers[0][0] - self.now()))
-        return True
 
 
 class WatchedStore(FaultyStore):

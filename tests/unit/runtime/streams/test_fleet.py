@@ -14,7 +14,7 @@ from holdfast.ports import Outputs
 from holdfast.runtime.guards.breaker import CircuitBreaker
 from holdfast.runtime.worker import Exit, Worker, WorkerSettings
 from holdfast.types import JobState, Message
-from tests.unit.runtime.streams.stage import CALM, DLQ, Stage, WatchedSource, staged
+from tests.unit.runtime.streams.stage import CALM, DLQ, Stage, staged
 
 PATIENT = RetryPolicy(max_retries=10, strategy="fixed", initial_delay=1.0, jitter=False, total_timeout=None)
 

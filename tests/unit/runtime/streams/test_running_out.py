@@ -1,4 +1,4 @@
-"""A stop or a hand-over repeats nothing that has ended: what others have overtaken is run first, if it does not last."""
+"""A stop or a hand-over repeats nothing that has ended: what was overtaken is run first, if it does not last."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
+from tests.unit.runtime.streams.handlers import Gates
 from tests.unit.runtime.streams.stage import TOPIC, Consumer, Stage, staged
-from tests.unit.runtime.streams.test_pump import Gates
 
 ORDERS = [(0, "slow"), (1, "slow"), (2, "slow"), (3, "quick"), (4, "slow")]
 """Number and key: 3 runs beside 0, 1 and 2 are behind 0, and 4 has been overtaken by nobody."""
@@ -58,7 +58,7 @@ async def test_a_long_line_of_overtaken_messages_is_not_waited_for(is_stop: bool
         consumer = consuming(stage, gates)
         await stage.until(lambda: gates.done[3] == 1)
         work = consumer.pump.drain(30.0) if is_stop else consumer.pump.revoked([(TOPIC, 0)])
-        giving_back = asyncio.create_task(work)  # type: ignore[arg-type,var-annotated]
+        giving_back = asyncio.create_task(work)
         await stage.wait(10.0)
         assert not giving_back.done()  # what runs is waited for
         gates.open(0, 1, 2, 4)
