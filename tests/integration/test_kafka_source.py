@@ -455,6 +455,10 @@ async def test_lag_counts_what_is_there_and_not_what_was_deleted(
     assert (lag.lag, lag.position, lag.end) == (6, None, 10)
     (lag,) = await new_source(start="latest").lags([kafka_topic.name])
     assert (lag.lag, lag.position, lag.end) == (0, None, 10)
+    retry = f"{kafka_topic.name}.retry"  # one of our own is read from its beginning, whatever the stream's start is
+    kafka.create_topic(retry)
+    write(kafka, retry, b"x")
+    assert [lag.lag for lag in await new_source(start="latest").lags([retry])] == [1]
 
 
 # ---------------------------------------------------------------- its own end

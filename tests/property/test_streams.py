@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -310,5 +310,6 @@ def silence() -> Iterator[None]:
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(scenario=SCENARIOS)
 def test_every_message_is_handled_or_in_the_inbox_whatever_happens(scenario: Scenario) -> None:
+    note(repr(scenario))  # a failure shows nothing of a struct by itself
     with silence():
         asyncio.run(Play(scenario).run())

@@ -30,7 +30,7 @@ from holdfast.policy.budget import BudgetConfig
 from holdfast.policy.classify import Classifier
 from holdfast.policy.classify import classify as classify_error
 from holdfast.policy.limiter import Rate
-from holdfast.policy.retry import RetryPolicy
+from holdfast.policy.retry import STREAM_RETRY, RetryPolicy
 from holdfast.policy.rules import Rule
 from holdfast.policy.schedule import Cron, Every
 from holdfast.ports import Clock, Exchange, Source, Store
@@ -49,7 +49,7 @@ from holdfast.runtime.payload import Arguments
 from holdfast.runtime.schedules import Schedule
 from holdfast.runtime.spec import Scope, TaskSpec
 from holdfast.runtime.streams.carrier import letter_arguments
-from holdfast.runtime.streams.spec import STREAM_RETRY, Decode, Order, Start, StreamSpec
+from holdfast.runtime.streams.spec import Decode, Order, Start, StreamSpec
 from holdfast.runtime.task_name import task_name
 from holdfast.runtime.worker import Worker, WorkerSettings
 from holdfast.types import Failure, FailureContext, JobState, NewJob
@@ -409,7 +409,7 @@ class App:
         )
         if known is not None and _home(known.fn) != _home(spec.task.fn):
             raise ConfigError(f"two tasks or streams are named {spec.name!r}: give one of them another name=")
-        twins = [one.name for one in self.stream_specs.values() if (one.topic, one.group) == (spec.topic, spec.group)]
+        twins = [one.name for one in self.stream_specs.values() if one.twin_key == spec.twin_key]
         if twins and spec.name not in twins:
             raise ConfigError(
                 f"streams {twins[0]!r} and {spec.name!r} read {spec.topic!r} as one group, {spec.group!r}: each would "

@@ -658,8 +658,9 @@ class Runner:
         if isinstance(verdict, RetryAt | Park):
             what = f"again in {verdict.delay_s:.3g} s"
         _logger.warning(
-            "%s job %s attempt %d failed (%s), %s: %s: %s",
+            "%s %s %s attempt %d failed (%s), %s: %s: %s",
             delivery.task,
+            "job" if delivery.token else "message",
             delivery.id,
             delivery.attempt,
             failure.type.value,

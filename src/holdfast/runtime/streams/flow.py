@@ -304,14 +304,17 @@ class Flow:
                 delivery.history = history_of(delivery, settlement)  # if it cannot be sent, it is given up with these
                 delivery.attempt += 1
                 self._on_errand(Errand(delivery=delivery, sends=sends))
-            case Change.BURY if len(delivery.offsets) > 1 and self._spec.is_bisected:
+            case Change.BURY | Change.FAIL if len(delivery.offsets) > 1 and self._spec.is_bisected:
                 self._bisect(part, delivery, settlement)
             case Change.BURY:
                 letters, copies = buried(self._spec, delivery, settlement, self._runner.now())
                 self._runner.counts.add(self._runner.now(), self._spec.name, "buried", len(letters))
                 self._write(part, delivery, letters, copies=copies)
-            case Change.FAIL:
-                self.finish(delivery)
+            case Change.FAIL:  # one that was replayed stays in the inbox that it came from
+                letters, _ = (
+                    buried(self._spec, delivery, settlement, self._runner.now()) if delivery.letter else ([], [])
+                )
+                self._write(part, delivery, letters)
             case Change.PARK:
                 self._hold(part, delivery, settlement.delay_s)
             case _:  # released unrun

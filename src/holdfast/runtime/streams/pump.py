@@ -30,6 +30,8 @@ _RECEIVE: Final = 500
 """Messages asked for at a time, at least."""
 _WAIT_S: Final = 0.5
 """How long a receive waits for the first message."""
+_SHORT_S: Final = 0.01
+"""The same where somebody waits for it to be idle."""
 _COMMIT_S: Final = 0.1
 """Between two commits: what a crash in that time does again."""
 _LAG_S: Final = 5.0
@@ -221,8 +223,11 @@ class StreamPump:
                 self._note_error(str(error))
                 if tries == 1 or not isinstance(error, SourceAway):
                     _logger.error("stream %s cannot be opened, and is tried until it can: %s", spec.name, error)
+                self._away = self._away or in_a_line(str(error))
+                self.report = self._reported()
                 await self._clock.asleep(_AGAIN.delay(tries, rng=self._rng))
         self._is_open = True
+        self._away = ""
         for warning in self._source.capabilities.warnings:
             _logger.warning("stream %s: %s", spec.name, warning)
         _logger.info("stream %s reads %s as group %s", spec.name, spec.location, spec.group)
@@ -238,7 +243,7 @@ class StreamPump:
                 await self._has_room.wait()
                 continue
             try:
-                messages = await self._source.receive(limit, _WAIT_S)
+                messages = await self._source.receive(limit, _WAIT_S if self.on_rest is None else _SHORT_S)
                 tries = 0
             except SourceAway as error:
                 tries += 1
@@ -362,6 +367,7 @@ class StreamPump:
         elif self._away and not why:
             _logger.warning("stream %s: its server answers again", self.spec.name)
         self._away = why
+        self.report = self._reported()
 
     # ---- progress
 

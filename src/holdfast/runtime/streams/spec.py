@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from msgspec import Struct, json
 
 from holdfast.errors import ConfigError, Invalid, MessageGone
 from holdfast.json_values import UNSTORABLE, from_json, refuse_unknown, why
 from holdfast.outgoing import Headers, Key, outgoing
-from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Delivery, Outputs
 from holdfast.runtime.spec import TaskSpec
 from holdfast.types import Attempt, Message, Outgoing, Place
@@ -21,11 +20,6 @@ Decode = Callable[[Message], Any]
 """A decoder of the user's own: from a message to the value that the handler gets. What it raises is VALIDATION."""
 Order = Literal["key", "none"]
 Start = Literal["earliest", "latest"]
-
-STREAM_RETRY: Final = RetryPolicy(
-    max_retries=3, initial_delay=1.0, multiplier=2.0, jitter=(1.0, 1.5), max_delay=60.0, total_timeout=None
-)
-"""Unless a stream says otherwise: 1, 2, 4 s, each plus up to half of it."""
 
 
 class StreamSpec(Struct, frozen=True, kw_only=True, eq=False):
@@ -54,6 +48,11 @@ class StreamSpec(Struct, frozen=True, kw_only=True, eq=False):
     start: Start
     steps: tuple[float, ...] = ()
     """The delays of the retry topics; empty where it is retried in place."""
+
+    @property
+    def twin_key(self) -> tuple[str, str]:
+        """The same for streams that would take each other's messages: one topic of one server, as one group."""
+        return self.location.partition("?")[0].rpartition("@")[2], self.group
 
     @property
     def name(self) -> str:

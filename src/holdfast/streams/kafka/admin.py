@@ -87,7 +87,9 @@ class Admin:
         lags = []
         for place in places:
             position, begin, end = committed.get(place), begins[place], ends[place]
-            seen = max(position, begin) if position is not None else begin if start == "earliest" else end
+            # What waits in our own topics is never passed over.
+            is_passed_over = start == "latest" and place[0] == self._settings.place.topic
+            seen = max(position, begin) if position is not None else end if is_passed_over else begin
             lag = max(end - seen, 0)
             lags.append(Lag(topic=place[0], partition=place[1], lag=lag, position=position, end=end))
         return lags

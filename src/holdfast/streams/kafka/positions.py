@@ -1,8 +1,7 @@
 """How far groups are, asked by consumers that never join them.
 
-Not by the admin client: where the broker answers that a group has just moved to another coordinator, as it does in every
-restart, librdkafka (2.16 and before) looks for a group of the client's own, which an admin client has not, and takes
-the whole process down.
+Not by the admin client: where a broker answers that the group has moved to another coordinator, as it does in every
+restart, librdkafka (2.16.0) looks for the client's own group. An admin client has none, and the process crashes.
 """
 
 from __future__ import annotations
