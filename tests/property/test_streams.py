@@ -154,14 +154,18 @@ class Play:
         if not self.scenario.options["blocking"]:
             return
         first = self.sent[values[0]]
+        offsets = [self.sent[value].offset for value in values]
+        if offsets != sorted(offsets):
+            self.problems.append(f"{values} is in another order")
+        if self.scenario.options["transactional"]:  # what became of a batch is written when all of it has ended
+            if offsets[-1] >= (self.stage.position(first.partition) or 0) + (self.scenario.batch or 0):
+                self.problems.append(f"{values} is begun before the transaction in front of it")
+            return
         for value, message in self.sent.items():
             is_before = message.place == first.place and message.offset < first.offset
             is_in_line = self.scenario.batch is not None or (message.key == first.key and message.key is not None)
             if is_before and is_in_line and not self.is_finished(message):
                 self.problems.append(f"{values} is begun before {value} has ended")
-        offsets = [self.sent[value].offset for value in values]
-        if offsets != sorted(offsets):
-            self.problems.append(f"{values} is in another order")
 
     def is_finished(self, message: Message) -> bool:
         """Whether a message of any topic may be passed: handled, in the inbox, or written on to a retry topic."""

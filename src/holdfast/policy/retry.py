@@ -88,8 +88,8 @@ class RetryPolicy(Backoff, frozen=True, kw_only=True):
         return self
 
 
-STREAM_RETRY = RetryPolicy(max_retries=3, initial_delay=1.0, multiplier=2.0, jitter=(1.0, 1.5))
-"""The default for streams: 1, 2, 4 s, each plus up to half of it."""
+STREAM_RETRY = RetryPolicy(max_retries=3, initial_delay=1.0, multiplier=2.0, jitter=(1.0, 1.5), total_timeout=None)
+"""The default for streams: 1, 2, 4 s, each plus up to half of it, however long the attempts take."""
 
 
 def next_delay(policy: RetryPolicy, failure: Failure, retries: int, elapsed_s: float, rng: Rng) -> float | GiveUp:

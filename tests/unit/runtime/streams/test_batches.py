@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Invalid, LeaseLost, Permanent, SourceAway, SourceError, Transient
+from holdfast.errors import Invalid, LeaseLost, NotSent, Permanent, SourceAway, Transient
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Outputs
 from holdfast.runtime.guards.breaker import CircuitBreaker
@@ -304,7 +304,7 @@ async def test_a_transaction_of_a_partition_that_was_lost_is_dropped() -> None:
 def refuse_large(limit: int) -> Callable[[Outgoing], None]:
     def check(message: Outgoing) -> None:
         if message.topic == "copies" and int(message.value or b"") >= limit:
-            raise SourceError("the message is too large")
+            raise NotSent("the message is too large")
 
     return check
 
@@ -339,7 +339,7 @@ async def test_a_letter_that_the_dlq_refuses_is_in_the_inbox_and_the_partition_g
 
         def check(message: Outgoing) -> None:
             if message.topic == DLQ:
-                raise SourceError("the message is too large with its headers")
+                raise NotSent("the message is too large with its headers")
 
         async def handle(values: list[int]) -> None:
             if POISON in values:

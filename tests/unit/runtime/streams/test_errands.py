@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Permanent, SourceAway, SourceError, StoreAway, Transient
+from holdfast.errors import NotSent, Permanent, SourceAway, StoreAway, Transient
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Outputs
 from holdfast.runtime.streams.passage import from_dlq
@@ -125,7 +125,7 @@ async def test_one_copy_that_the_dlq_refuses_does_not_keep_the_others_out() -> N
 
         def check(message: Outgoing) -> None:
             if message.topic == DLQ and message.value == b"3":
-                raise SourceError("the message is too large")
+                raise NotSent("the message is too large")
 
         for n in range(5):
             stage.send(n)
@@ -144,7 +144,7 @@ async def test_a_retry_that_its_topic_refuses_is_given_up() -> None:
 
         def check(message: Outgoing) -> None:
             if ".retry." in message.topic:
-                raise SourceError("the message is too large")
+                raise NotSent("the message is too large")
 
         stage.send(0)
         consumer = stage.consuming(busy, blocking=False)
@@ -230,7 +230,7 @@ async def test_outputs_that_are_refused_for_good_bury_their_message() -> None:
 
         def check(message: Outgoing) -> None:
             if message.topic == "copies" and message.value == b"1":
-                raise SourceError("the message is too large")
+                raise NotSent("the message is too large")
 
         for n in range(3):
             stage.send(n)
@@ -255,7 +255,7 @@ async def test_a_replayed_message_whose_outputs_are_refused_is_dead_again() -> N
 
         def check(message: Outgoing) -> None:
             if message.topic == "copies":
-                raise SourceError("the message is too large")
+                raise NotSent("the message is too large")
 
         stage.send(0)
         stage.stream(copy, retry=RetryPolicy(max_retries=0))

@@ -1,0 +1,158 @@
+"""Row 36: single messages that fail, poison and copies, in groups whose members are killed at the wrong moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.faults import stream_checker
+from tests.faults.conftest import Report, waits
+from tests.faults.load import Dice
+from tests.faults.stream_arena import Stream, orders_for, stream_arena
+from tests.faults.stream_channels import KafkaChannel, name_of
+from tests.faults.stream_shop import Order, StreamPlan
+from tests.faults.workers import CLOCK, poll
+from tests.kafka_broker import KafkaBroker
+from tests.kafka_server import KafkaServer
+
+pytestmark = waits
+STORE = "kafka"
+DELAY_S = 0.6
+FAILING = ("failing", 0)
+
+
+@pytest.mark.parametrize("is_blocking", [True, False])
+def test_a_failed_message_is_never_skipped_and_its_delays_are_kept(
+    kafka: KafkaBroker, tmp_path: Path, is_blocking: bool, report: Report
+) -> None:
+    channel = KafkaChannel(kafka, partitions=1, session_s=1.0, tag="failed")
+    plan = StreamPlan(is_blocking=is_blocking, max_retries=3, delay_s=DELAY_S)
+    channel.send([Order(*FAILING, fails=3), *(Order(f"k{n % 10}", n // 10) for n in range(50))])
+    with stream_arena(tmp_path, channel, plan) as arena:
+        (first,) = arena.start_many(1)
+        poll(lambda: len(stream_checker.finished_by(arena.handlings())) == 50, 20, "all others are handled")
+        if is_blocking:
+            CLOCK.sleep(0.5)
+            arena.look()
+            assert FAILING not in arena.looks[-1].done
+        else:
+            poll(lambda: len(channel.done()) == 51, 20, "all others are committed, and it is in a retry topic")
+        arena.fleet.kill(first)
+        (second,) = arena.start_many(1)
+        arena.quiesce()
+        arena.drain(second)
+        evidence = replace(arena.evidence(), commit_s=stream_checker.COMMIT_S + 1.0)
+
+    own = [one for one in evidence.handlings if one.name == FAILING]
+    assert stream_checker.check(evidence) == []
+    assert own[-1].what == "end"
+    counted = [one.attempt for one in own if one.what == "fail"]
+    assert counted[0] == 1, "its first attempt"
+    assert 3 in counted, "attempts before the kill were not counted"
+    waited = list(stream_checker.waits_between(evidence.handlings, FAILING))
+    before = [one.attempt for one in own if one.what == "start"][1:]  # the number of the attempt that was waited for
+    assert all(wait_s >= DELAY_S * 2 ** (n - 2) for wait_s, n in zip(waited, before, strict=True) if _is_delayed(n, own))
+    how = "in place" if is_blocking else "through retry topics"
+    told = ", ".join(f"{wait_s:.2f}" for wait_s in waited)
+    report(f"row 36 a failed message {how}, its worker killed after all later ones: handled, waited for {told} s")
+
+
+def _is_delayed(attempt: int, own: list[stream_checker.Handling]) -> bool:
+    """Not one that a kill has cut off, which begins again at once, and not the first."""
+    return attempt > 1 and sum(one.what == "start" and one.attempt == attempt for one in own) == 1
+
+
+def test_a_poison_message_in_a_batch_of_500_is_found_and_the_others_handled(
+    kafka: KafkaBroker, tmp_path: Path, report: Report
+) -> None:
+    channel = KafkaChannel(kafka, partitions=1, tag="poison")
+    channel.keeps_order = False  # a batch is handled at once
+    plan = StreamPlan(kind="batch", batch=500, in_flight=1_000, max_retries=0)
+    channel.send([Order(f"k{n}", 0, is_poison=n == 333) for n in range(500)])
+    with stream_arena(tmp_path, channel, plan) as arena:
+        (pid,) = arena.start_many(1)
+        arena.quiesce()
+        arena.drain(pid)
+        evidence = arena.evidence()
+
+    assert stream_checker.check(evidence) == []
+    assert evidence.letters == evidence.dead == {("k333", 0): 1}
+    runs = stream_checker.runs_by_name(evidence.handlings)
+    largest = max(Counter(one.at for one in evidence.handlings if one.what == "start").values())
+    report(
+        f"row 36 poison in a batch of {largest}: given up after {len(runs['k333', 0])} runs, 499 others handled, "
+        f"{stream_checker.duplicates(evidence)} twice"
+    )
+
+
+def test_two_groups_do_not_see_each_others_retries(kafka: KafkaBroker, tmp_path: Path, report: Report) -> None:
+    channel = KafkaChannel(kafka, partitions=3, tag="groups")
+    robust = StreamPlan(url=channel.url, name="audit", group=f"audit-{channel.topic}", is_robust=True)
+    plan = StreamPlan(is_blocking=False, delay_s=0.1)
+    channel.send([Order(f"k{n % 10}", n // 10, fails=1) for n in range(60)])
+    with stream_arena(tmp_path, channel, plan, beside=[robust]) as arena:
+        (pid,) = arena.start_many(1)
+        arena.quiesce()
+        poll(lambda: len(stream_checker.finished_by(arena.handlings("audit"))) == 60, 20, "the other group is done")
+        CLOCK.sleep(0.3)  # for what should not come
+        arena.drain(pid)
+        evidence, others = arena.evidence(), arena.handlings("audit")
+
+    assert stream_checker.no_loss(evidence) + stream_checker.nothing_skipped(evidence) == []
+    assert sum(one.what == "fail" for one in evidence.handlings) == 60
+    assert sum(one.what == "end" for one in evidence.handlings) == 60
+    assert Counter(one.what for one in others) == {"start": 60, "end": 60}
+    report("row 36 two groups, 60 messages retried through topics in one of them: runs in the other 60")
+
+
+@pytest.fixture
+def quick_to_abort() -> Iterator[KafkaServer]:
+    """A broker that looks often whether a transaction has taken too long."""
+    with KafkaServer({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}) as server:
+        yield server
+
+
+def test_copies_by_transactions_are_there_once_however_workers_die(
+    quick_to_abort: KafkaServer, tmp_path: Path, is_full: bool, report: Report
+) -> None:
+    dice = Dice()
+    kills, each_s = (12, 4.0) if is_full else (2, 2.0)
+    channel = KafkaChannel(
+        quick_to_abort, partitions=3, session_s=1.0, options="&transaction.timeout.ms=1000", tag="copies"
+    )
+    channel.keeps_order = False  # a batch is handled at once
+    copies = f"{channel.topic}.copies"
+    quick_to_abort.create_topic(copies, 3)
+    plan = StreamPlan(kind="copy", copies_to=copies, batch=20, in_flight=40)
+    orders = orders_for(kills * 200, dice, seconds=0.05, failures=0.0, dead=0.01)
+    sender = Stream(channel, orders, over_s=kills * each_s)
+    with stream_arena(tmp_path, channel, plan) as arena:
+        pids = arena.start_many(2)
+        sender.start()
+        for _ in range(kills):
+            seen = len(arena.handlings())
+            poll(lambda: len(arena.handlings()) > seen + 50, 30, "batches are handled")  # noqa: B023
+            CLOCK.sleep(0.3 * dice.draw())
+            victim = arena.busiest(pids)
+            pids.remove(victim)
+            arena.fleet.kill(victim)
+            pids.append(arena.start())
+        sender.wait()
+        arena.quiesce(90)
+        for pid in pids:
+            arena.drain(pid)
+        evidence = replace(arena.evidence(), commit_s=30.0)  # a partition waits for the end of the dead one's transaction
+
+    written = Counter(name_of(message.value()) for message in quick_to_abort.read(copies))
+    all_of_them = quick_to_abort.read(copies, isolation="read_uncommitted")
+    assert stream_checker.check(evidence) == []
+    assert written == Counter(evidence.sent.keys() - evidence.letters.keys())
+    report(
+        f"row 36 transactions, {kills} kills: {len(evidence.sent)} read, {len(written)} copies, missing 0, twice 0, "
+        f"aborted copies that nobody sees {len(all_of_them) - len(written)}, runs again "
+        f"{stream_checker.duplicates(evidence)}, given up {len(evidence.letters)}, {arena.seconds:.1f} s; {dice.seed}"
+    )
