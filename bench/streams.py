@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from jobs_rounds import say
 from jobs_timing import Failed, busy_share, workplace
 from streams_results import measure_rounds, print_table
 from streams_servers import PARTITIONS, kafka, redis_streams
-from streams_subject import measure
+from streams_subject import Size, measure
 
 BUSY = 0.1
 """More of the processors in use by others than this, and nothing is judged."""
@@ -43,15 +43,17 @@ class Sizes:
     """How much is measured."""
 
     rounds: int = 3
-    large: int = 1_000_000
-    """Messages of the topic that quick subjects read, and in which a key is stuck."""
-    small: int = 60_000
-    """Messages for those who take them one by one."""
-    entries: int = 200_000
-    few_entries: int = 60_000
+    messages: Mapping[Size, int] = field(default_factory=lambda: {"many": 1_000_000, "some": 60_000, "few": 10_000})
+    """In Kafka; a key is stuck in the largest topic."""
+    entries: Mapping[Size, int] = field(default_factory=lambda: {"many": 200_000, "some": 60_000, "few": 10_000})
+    """In Redis."""
 
 
-QUICK = Sizes(rounds=1, large=100_000, small=5_000, entries=30_000, few_entries=5_000)
+QUICK = Sizes(
+    rounds=1,
+    messages={"many": 100_000, "some": 10_000, "few": 2_000},
+    entries={"many": 30_000, "some": 10_000, "few": 2_000},
+)
 
 
 def main() -> int:
@@ -92,16 +94,18 @@ def _measure_kafka(sizes: Sizes, parts: Any, folder: Path, bars: list[Bar], repo
     say("Kafka is started and filled")
     with kafka() as server:
         report["facts"]["kafka"] = (
-            f"{server.version}, one broker, {PARTITIONS} partitions, {sizes.large:,} messages for the loops and the "
-            f"batches, {sizes.small:,} for those who take them one by one"
+            f"{server.version}, one broker, {PARTITIONS} partitions; topics of {_counts(sizes.messages)} messages, "
+            "for the quick, the others and the slow"
         )
-        large, small = server.fill("orders", sizes.large), server.fill("few-orders", sizes.small)
+        topics = {size: server.fill(f"{size}-orders", count) for size, count in sizes.messages.items()}
         first = streams_kafka.SUBJECTS[0]
-        measure(first, large, "bench-warm", folder / "warm", server.left)  # the broker's own compiler has its time
+        measure(
+            first, topics["many"], "bench-warm", folder / "warm", server.left
+        )  # the broker's own compiler has its time
         if "kafka" in parts:
             results = measure_rounds(
                 streams_kafka.SUBJECTS,
-                lambda subject: large if subject.is_quick else small,
+                lambda subject: topics[subject.size],
                 server.left,
                 folder,
                 sizes.rounds,
@@ -112,7 +116,7 @@ def _measure_kafka(sizes: Sizes, parts: Any, folder: Path, bars: list[Bar], repo
             report["kafka"] = asdict(results)
         if "stuck" in parts:
             try:
-                outcome = streams_stuck.measure_stuck(server, large, folder)
+                outcome = streams_stuck.measure_stuck(server, topics["many"], folder)
             except Failed as error:
                 say(f"NOT MEASURED: a stuck key: {error}")
                 bars.append(Bar("a stuck key", "not measured", is_met=False))
@@ -125,13 +129,11 @@ def _measure_kafka(sizes: Sizes, parts: Any, folder: Path, bars: list[Bar], repo
 def _measure_redis(sizes: Sizes, folder: Path, bars: list[Bar], report: dict[str, Any]) -> None:
     say("Redis is started and filled")
     with redis_streams(folder) as server:
-        report["facts"]["redis"] = (
-            f"{server.version} without persistence, one stream, {sizes.entries:,} and {sizes.few_entries:,} entries"
-        )
-        large, small = server.fill("orders", sizes.entries), server.fill("few-orders", sizes.few_entries)
+        report["facts"]["redis"] = f"{server.version} without persistence; streams of {_counts(sizes.entries)} entries"
+        topics = {size: server.fill(f"{size}-orders", count) for size, count in sizes.entries.items()}
         results = measure_rounds(
             streams_redis.SUBJECTS,
-            lambda subject: large if subject.is_quick else small,
+            lambda subject: topics[subject.size],
             server.left,
             folder,
             sizes.rounds,
@@ -141,6 +143,10 @@ def _measure_redis(sizes: Sizes, folder: Path, bars: list[Bar], report: dict[str
         print_table(title, streams_redis.SUBJECTS, results, streams_redis.RAW)
         bars += streams_redis.bars(results)
         report["redis"] = asdict(results)
+
+
+def _counts(sizes: Mapping[Size, int]) -> str:
+    return ", ".join(f"{count:,}" for count in sizes.values())
 
 
 def _facts() -> Mapping[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobs_bars import Bar, at_least
 from jobs_timing import PYTHON
 from streams_results import Results
-from streams_subject import Subject
+from streams_subject import Size, Subject
 
 QUIX = PYTHON.parent.parent / "quix" / "bin" / "python"
 """Its own environment: it wants an older confluent-kafka."""
@@ -21,52 +21,52 @@ _RAW, _OURS = "streams_raw_kafka", "streams_holdfast"
 _FAST, _QUIX = "streams_peers.on_faststream", "streams_peers.on_quix"
 
 
-def _ours(name: str, kind: str, order: str, *, is_quick: bool = False) -> Subject:
+def _ours(name: str, kind: str, order: str, size: Size = "some") -> Subject:
     arguments = {"scheme": "kafka", "kind": kind, "order": order}
-    return Subject(name, _OURS, arguments, is_quick=is_quick, setting="commit each 0.1 s, only what is finished")
+    return Subject(name, _OURS, arguments, size, setting="commit each 0.1 s, only what is finished")
 
 
 def _peer(name: str, module: str, setting: str, **arguments: object) -> Subject:
+    size: Size = "some" if module == _QUIX or "is_batch" in arguments else "few"
     python = QUIX if module == _QUIX else PYTHON
-    return Subject(name, module, arguments, is_peer=True, python=python, setting=setting)
+    return Subject(name, module, arguments, size, python=python, setting=setting)
 
 
 SUBJECTS = (
-    Subject(BARE, _RAW, {"decodes": True}, is_quick=True, setting="consume(500), commit each, not awaited"),
-    Subject("bare loop, not decoded", _RAW, {"decodes": False}, is_quick=True, setting="consume(500), commit each"),
+    Subject(BARE, _RAW, {"decodes": True}, size="many", setting="consume(500), commit each, not awaited"),
+    Subject("bare loop, not decoded", _RAW, {"decodes": False}, size="many", setting="consume(500), commit each"),
     Subject(
         "bare loop, commits awaited",
         _RAW,
         {"decodes": True, "commit": "awaited"},
-        is_quick=True,
+        size="many",
         setting="consume(500), decoded, commit each and wait",
     ),
     Subject(
         "bare loop, ten commits a second",
         _RAW,
         {"decodes": True, "commit": "timed"},
-        is_quick=True,
+        size="many",
         setting="consume(500), decoded, commits as holdfast has them",
     ),
     Subject(
         "bare loop, client's defaults",
         _RAW,
         {"decodes": True, "is_tuned": False},
-        is_quick=True,
+        size="many",
         setting="as the first, with fetch.queue.backoff.ms at 1 s",
     ),
     Subject(
         "aiokafka loop, decoded",
         "streams_peers.on_aiokafka",
-        is_quick=True,
-        is_peer=True,
+        size="many",
         setting="getmany(500), commit each and wait",
     ),
     _ours(EACH_KEY, "async", "key"),
     _ours(EACH, "async", "none"),
     _ours(SYNC_KEY, "sync", "key"),
     _ours(SYNC, "sync", "none"),
-    _ours(BATCHES, "batch", "key", is_quick=True),
+    _ours(BATCHES, "batch", "key", "many"),
     _peer(
         FASTSTREAM[0],
         _FAST,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from jobs_bars import Bar, at_least
-from jobs_timing import PYTHON
 from streams_results import Results
-from streams_subject import Subject
+from streams_subject import Size, Subject
 
 RAW = "raw loop, 100 at a time"
 RAW_LARGE = "raw loop, 500 at a time"
@@ -16,29 +15,28 @@ _RAW, _OURS = "streams_raw_redis", "streams_holdfast"
 _TEN = "XACKs each 0.1 s, only what is finished"
 
 
-def _ours(name: str, kind: str, order: str, *, is_quick: bool = False) -> Subject:
-    return Subject(name, _OURS, {"scheme": "redis", "kind": kind, "order": order}, is_quick=is_quick, setting=_TEN)
+def _ours(name: str, kind: str, order: str, size: Size = "some") -> Subject:
+    return Subject(name, _OURS, {"scheme": "redis", "kind": kind, "order": order}, size, setting=_TEN)
 
 
 SUBJECTS = (
-    Subject(RAW, _RAW, {"count": 100, "decodes": False}, is_quick=True, setting="not decoded, one XACK for all 100"),
-    Subject(RAW_LARGE, _RAW, {"count": 500, "decodes": False}, is_quick=True, setting="not decoded, one XACK for all"),
+    Subject(RAW, _RAW, {"count": 100, "decodes": False}, size="many", setting="not decoded, one XACK for all 100"),
+    Subject(RAW_LARGE, _RAW, {"count": 500, "decodes": False}, size="many", setting="not decoded, one XACK for all"),
     Subject(
         "raw loop, 500 at a time, decoded",
         _RAW,
         {"count": 500, "decodes": True},
-        is_quick=True,
+        size="many",
         setting="one XACK for all 500",
     ),
     _ours(EACH_KEY, "async", "key"),
     _ours(EACH, "async", "none"),
-    _ours(BATCHES, "batch", "key", is_quick=True),
+    _ours(BATCHES, "batch", "key", "many"),
     Subject(
         "FastStream",
         "streams_peers.on_faststream",
         {"client": "redis", "ack": "after"},
-        is_peer=True,
-        python=PYTHON,
+        size="few",
         setting="one XACK for each message, msgspec, no log",
     ),
 )

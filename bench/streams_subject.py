@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from jobs_timing import LOG_SHOWN, PYTHON, Failed, Worker, started
 from streams_tally import FIRST, HANDLED, noted
 
+Size = Literal["many", "some", "few"]
 LOOK_S = 0.004
 PATIENCE_S = 60.0
 """A consumer that has not had all its messages after so long has failed."""
@@ -27,9 +29,8 @@ class Subject:
     module: str
     """Its function `consume` takes the arguments, and goes on until it is killed."""
     arguments: Mapping[str, object] = field(default_factory=dict)
-    is_quick: bool = False
-    """Whether it gets the large topic; the others would take too long there."""
-    is_peer: bool = False
+    size: Size = "some"
+    """How many messages it gets: enough to measure it, and not so many that all others wait for it."""
     python: Path = PYTHON
     setting: str = ""
     """How it commits, and what else matters, for people."""

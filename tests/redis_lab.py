@@ -61,7 +61,7 @@ class RedisLab:
         """The server has heard nothing from it for too long."""
         heart = heart_of(source)
         with self.server.client() as client:
-            client.delete(heart._layout.base + b".alive." + heart.consumer)
+            client.delete(heart._layout.base + b"alive/" + heart.consumer)
 
     async def close(self) -> None:
         for source in self.sources:

@@ -232,7 +232,12 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
 
 class End(Struct, frozen=True, kw_only=True):
-    """How work ended that did not run as a job, such as a message: for the inbox, where all of it is."""
+    """How work ended that did not run as a job, such as a message: for the inbox, where all of it is.
+
+    Such work can be handled again after it has ended. BURY makes a dead letter again of what has ended, however it did,
+    where one of the attempts is not in its record and ended later than the record did. Otherwise, and for COMPLETE and
+    DISCARD, what has ended stays as it is.
+    """
 
     change: Change
     """BURY, COMPLETE or DISCARD."""
@@ -343,6 +348,8 @@ class Message(Struct, frozen=True, gc=False):
     """Counted attempts before this one."""
     is_gone: bool = False
     """The server has deleted or trimmed it before anybody has finished it: only its place is known."""
+    deaths: int = 0
+    """Redis Streams: how often a worker has died that had it."""
 
     @property
     def place(self) -> Place:

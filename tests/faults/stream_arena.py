@@ -207,8 +207,8 @@ class StreamArena:
         while True:
             page = self.app.bridge.run(self.app.store.find(query))
             for record in page.items:
-                value = json.decode(record.payload)["value"]
-                found[value["key"], value["n"]] += 1
+                if (value := json.decode(record.payload)["value"]) is not None:  # of one that was deleted unread
+                    found[value["key"], value["n"]] += 1
             if not page.cursor:
                 return found
             query = replace(query, cursor=page.cursor)

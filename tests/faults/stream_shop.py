@@ -41,6 +41,8 @@ class Order(Struct, frozen=True, omit_defaults=True):
     """How many attempts fail, before one ends well."""
     is_poison: bool = False
     """Whether nothing helps."""
+    is_deadly: bool = False
+    """Whether its handler takes the process with it."""
 
 
 class StreamPlan(Struct, frozen=True, kw_only=True):
@@ -145,6 +147,8 @@ def _handler(plan: StreamPlan, ledger: StreamLedger) -> Callable[..., Any]:
 
 def _perhaps_fail(messages: Sequence[Message], orders: Sequence[Order]) -> None:
     for message, order in zip(messages, orders, strict=True):
+        if order.is_deadly:
+            os.abort()
         if order.is_poison:
             raise Permanent(f"order {order.n} of {order.key} is poison")
         if message.retries < order.fails:

@@ -151,6 +151,8 @@ with MockCluster() as cluster:
 
 
 def test_asking_how_far_a_group_is_survives_that_it_moves(report: Report) -> None:
-    done = subprocess.run([sys.executable, "-c", ASK], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", ASK], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:] or f"it ended with {done.returncode}"
     report("row 36 a group moves while its lag is asked for: answered, and no process crashed")

@@ -25,7 +25,9 @@ def test_a_stop_drains_commits_and_leaves_at_once(
 ) -> None:
     dice = Dice()
     channel = KafkaChannel(kafka, session_s=45.0, tag="stop")
-    sender = Stream(channel, orders_for(6_000 if is_full else 1_200, dice, failures=0.0), over_s=20.0 if is_full else 4.0)
+    sender = Stream(
+        channel, orders_for(6_000 if is_full else 1_200, dice, failures=0.0), over_s=20.0 if is_full else 4.0
+    )
     with stream_arena(tmp_path, channel, StreamPlan()) as arena:
         pids = arena.start_many(3)
         sender.start()
@@ -48,7 +50,9 @@ def test_a_stop_drains_commits_and_leaves_at_once(
     assert stream_checker.duplicates(evidence) == stream_checker.cut_off(evidence) == 0
     # Members that are not told wait for the session's time-out, 45 s.
     assert max(taken_s for _, taken_s in stopped) < 10.0
-    told = ", ".join(f"drained in {drained_s:.2f} s, taken over after {taken_s:.2f} s" for drained_s, taken_s in stopped)
+    told = ", ".join(
+        f"drained in {drained_s:.2f} s, taken over after {taken_s:.2f} s" for drained_s, taken_s in stopped
+    )
     report(f"row 36 SIGTERM of 2 of 3 workers: {told}; {stream_checker.told(evidence, arena.seconds)}; {dice.seed}")
 
 
@@ -154,4 +158,3 @@ def test_a_frozen_member_commits_nothing_late_and_goes_on(kafka: KafkaBroker, tm
         f"row 36 SIGSTOP past the session's {channel.session_s:g} s: late commits that counted 0; "
         f"{stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
     )
-

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast.errors import SourceAway, SourceError
+from holdfast.errors import NotSent, SourceAway, SourceError
 from holdfast.ports import Source
 from holdfast.testing import FaultProxy
 from holdfast.testing.source_suite.steps import CLOCK, Member, counted, numbers, own, send, together, values
-from holdfast.types import Message, Outgoing
+from holdfast.types import Message, Outgoing, entry_id
 from tests.redis_lab import RedisLab, heart_of
 from tests.servers import RedisServer, free_port
 
@@ -105,8 +105,8 @@ async def test_a_dead_consumer_that_had_nothing_is_removed(lab: RedisLab, client
     other = await lab.join(topic)
     await other.look()
     assert heart_of(dead.source).consumer not in consumers(client, topic)
-    assert client.smembers(f"{topic}.billing.members") == {heart_of(other.source).consumer}
-    assert client.exists(f"{topic}.billing.dead") == 0
+    assert client.smembers(f"{topic}/billing/members") == {heart_of(other.source).consumer}
+    assert client.exists(f"{topic}/billing/dead") == 0
 
 
 async def test_who_was_given_up_finds_out_and_commits_nothing(lab: RedisLab, client: redis.Redis) -> None:
@@ -136,7 +136,7 @@ async def test_a_lapse_that_nobody_has_used_costs_nothing(lab: RedisLab) -> None
     lab.forget(member.source)
     beats = heart_of(member.source)
     beats.release()
-    await member.until(lambda: bool(lab.server.client().exists(beats._layout.base + b".alive." + beats.consumer)))
+    await member.until(lambda: bool(lab.server.client().exists(beats._layout.base + b"alive/" + beats.consumer)))
     await member.finish(*messages)
     assert member.lost_places == []
     assert [lag.lag for lag in await member.source.lags([topic])] == [0]
@@ -173,7 +173,7 @@ async def test_who_leaves_with_nothing_pending_is_removed(lab: RedisLab, client:
     await member.finish(*await member.take(1))
     await member.source.close()
     assert consumers(client, topic) == {}
-    assert client.keys(f"{topic}.billing.*") == []
+    assert client.keys(f"{topic}/billing/*") == [f"{topic}/billing/shards".encode()]
 
 
 async def test_the_delivery_count_of_redis_is_no_retry_count(lab: RedisLab) -> None:
@@ -194,7 +194,7 @@ async def test_the_delivery_count_of_redis_is_no_retry_count(lab: RedisLab) -> N
     assert message.retries == 4
     await after.finish(message)
     with lab.server.client() as client:
-        assert client.exists(f"{topic}.billing.retries") == 0
+        assert client.exists(f"{topic}/billing/retries") == 0
 
 
 async def test_the_heart_beats_while_the_event_loop_is_busy(lab: RedisLab) -> None:
@@ -221,7 +221,7 @@ async def test_what_was_deleted_while_pending_is_reported_until_it_is_finished(
     await send(member.source, topic, *numbers(4), partition=0)
     messages = await member.take(4)
     await member.commit({messages[0]: 2})
-    client.xtrim(stream, minid=messages[2].id.partition("/")[2], approximate=False)
+    client.xtrim(stream, minid=entry_id(messages[2].offset), approximate=False)
     await lab.kill(member.source)
     for _ in range(2):  # also when the one who was told dies before it has told anybody
         member = await lab.join(topic)
@@ -237,7 +237,7 @@ async def test_what_was_deleted_while_pending_is_reported_until_it_is_finished(
     await lab.kill(member.source)
     member = await lab.join(topic)
     await member.nothing()
-    assert client.exists(f"{stream}.billing.gone") == 0
+    assert client.exists(f"{stream}/billing/gone") == 0
 
 
 async def test_what_was_trimmed_unread_is_said_with_its_number(
@@ -315,8 +315,8 @@ async def test_the_field_of_the_value_can_be_named(lab: RedisLab, client: redis.
     await send(member.source, topic, b"2")
     await member.source.send([Outgoing(topic, None, b"k")])
     assert [(one.value, one.key) for one in await member.take(3)] == [(b"1", None), (b"2", None), (None, b"k")]
-    assert client.xrange(topic, count=1, min="(" + member.received[0].id.partition("/")[2]) == [
-        (member.received[1].id.partition("/")[2].encode(), {b"payload": b"2"})
+    assert client.xrange(topic, count=1, min="(" + entry_id(member.received[0].offset)) == [
+        (entry_id(member.received[1].offset).encode(), {b"payload": b"2"})
     ]
 
 
@@ -353,14 +353,14 @@ async def test_numbered_messages_are_written_once(lab: RedisLab, client: redis.R
     source = lab.source(topic)
     messages = [Outgoing(topic, b"1"), Outgoing(other, b"2"), Outgoing(topic, b"3")]
     first = await source.send_once("p", 1, messages)
-    assert await source.send_once("p", 1, messages) == [None, None, None]
+    assert await source.send_once("p", 1, messages) == [(0, -1)] * 3
     *again, new = await source.send_once("p", 2, [*messages[1:], Outgoing(topic, b"4")])
-    assert again == [None, None]
+    assert again == [(0, -1)] * 2
     assert [*first, new] == [(0, one.offset) for one in await everything(source, topic, other)]
     await source.send_once("q", 1, messages[:1])
     assert written(client, topic) == [b"1", b"3", b"4", b"1"]
     assert client.xlen(other) == 1
-    assert 0 < client.ttl(f"{topic}.producer.p") <= 86_400
+    assert 0 < client.ttl(f"{topic}/producer:p") <= 86_400
 
 
 async def test_after_a_message_that_cannot_be_written_nothing_is_and_the_rest_can_be_sent_again(
@@ -370,9 +370,8 @@ async def test_after_a_message_that_cannot_be_written_nothing_is_and_the_rest_ca
     client.set("text", "no stream")
     source = lab.source(topic)
     messages = [Outgoing(topic, b"1"), Outgoing("text", b"2"), Outgoing(topic, b"3")]
-    with pytest.raises(SourceError, match="is no stream") as error:
+    with pytest.raises(NotSent, match="is no stream"):
         await source.send_once("p", 1, messages)
-    assert not isinstance(error.value, SourceAway)
     client.delete("text")
     await source.send_once("p", 1, messages)
     assert written(client, topic) == [b"1", b"3"]
@@ -472,7 +471,7 @@ async def test_who_is_at_work_goes_on_while_the_servers_memory_is_full() -> None
             await member.finish(*messages, *member.received[5:])
             assert member.lost_places == []
             assert [lag.lag for lag in await member.source.lags([topic])] == [0]
-            assert len(client.keys(f"{topic}.billing.alive.*")) == 1
+            assert len(client.keys(f"{topic}/billing/alive/*")) == 1
         await lab.close()
 
 
@@ -657,7 +656,7 @@ async def test_any_node_of_a_cluster_leads_to_the_one_that_has_a_stream_whose_na
 
 
 async def test_a_wait_is_short_where_nobody_may_end_it(lab: RedisLab, client: redis.Redis) -> None:
-    client.acl_setuser("plain", enabled=True, passwords=["+p"], keys=["*"], commands=["+@all", "-client|id"])
+    client.acl_setuser("plain", enabled=True, passwords=["+p"], keys=["*"], commands=["+@all", "-client|info"])
     topic = await lab.topic()
     source = lab.source(topic)
     url = lab.url(topic).replace(":right@", "plain:p@")

@@ -10,7 +10,9 @@
                 │               ├──fail───▶ failed          (where dead letters are switched off)
                 └──replay── dead_letter ◀──bury
 queued, retrying, waiting and running ──cancel──▶ cancelled;  running ──discard──▶ cancelled
-What comes with its end (`NewJob.end`) passes claim and then bury, complete or discard at once, wherever it stands.
+What comes with its end (`NewJob.end`) passes claim and then bury, complete or discard at once, wherever it stands. It is
+no job, but work such as a message: handled again after it has ended, and given up again, it is a dead letter again.
+completed, failed, cancelled and dead_letter ──bury──▶ dead_letter, for nothing else and by nobody else.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ class Move(Struct, frozen=True):
     before: frozenset[JobState]
     after: JobState | None
     words: str
+    again: frozenset[JobState] = frozenset()
+    """The states that it may start from as well, for work that is no job and comes with its end; see `End`."""
 
 
 _READY: Final = frozenset({JobState.QUEUED, JobState.RETRYING, JobState.WAITING})
@@ -44,7 +48,7 @@ LIFECYCLE: Final[dict[Change, Move]] = {
     Change.RETRY: Move(_RUNNING, JobState.RETRYING, "the attempt failed and another will follow"),
     Change.PARK: Move(_RUNNING, JobState.WAITING, "a breaker, a limit or the task asks to wait; costs no attempt"),
     Change.RELEASE: Move(_RUNNING, JobState.QUEUED, "the worker gives it back unrun; costs no attempt"),
-    Change.BURY: Move(_RUNNING, JobState.DEAD_LETTER, "given up, with its history"),
+    Change.BURY: Move(_RUNNING, JobState.DEAD_LETTER, "given up, with its history", again=_ENDED),
     Change.FAIL: Move(_RUNNING, JobState.FAILED, "given up, where dead letters are switched off"),
     Change.DISCARD: Move(_RUNNING, JobState.CANCELLED, "the task asked for it to be dropped"),
     Change.CANCEL: Move(_READY | _RUNNING, JobState.CANCELLED, "somebody cancelled it"),
@@ -58,9 +62,10 @@ SETTLING: Final = frozenset(
 """The changes that a worker makes to what it has claimed; they need the lease's token."""
 
 
-def is_allowed(state: JobState, change: Change) -> bool:
-    """Whether a job in this state may change so."""
-    return state in LIFECYCLE[change].before
+def is_allowed(state: JobState, change: Change, *, is_again: bool = False) -> bool:
+    """Whether a job in this state may change so; is_again: whether work may that is no job, and has ended."""
+    move = LIFECYCLE[change]
+    return state in (move.again if is_again else move.before)
 
 
 def after(state: JobState, change: Change) -> JobState | None:

@@ -30,6 +30,7 @@ from holdfast.runtime.desk import check_transactions
 from holdfast.runtime.logs import LOG_FORMAT, set_up_logs
 from holdfast.runtime.run import encoded, storable
 from holdfast.runtime.spec import TaskSpec
+from holdfast.runtime.streams.spec import StreamSpec
 from holdfast.runtime.tracing import take_up
 from holdfast.types import Change, Discard, Snooze
 
@@ -69,6 +70,7 @@ class Child:
         try:
             app = load(target)
             specs: Mapping[str, TaskSpec] = app.specs
+            streams: Mapping[str, StreamSpec] = app.stream_specs
         except BaseException as error:
             self._send(wire.Ready(f"{type(error).__name__}: {error}"))
             raise
@@ -81,7 +83,7 @@ class Child:
                 raise
             self._send(wire.Ready())
             while (start := self._starts.get()) is not None:
-                ended = self._run(runner, specs, app.store, start)
+                ended = self._run(runner, specs, streams, app.store, start)
                 self._is_running = False
                 self._send(ended)
             runner.run(hooks.stop())
@@ -115,19 +117,26 @@ class Child:
             self._socket.sendall(wire.encode(message) + b"\n")
 
     def _run(
-        self, runner: asyncio.Runner, specs: Mapping[str, TaskSpec], store: Store, start: wire.Start
+        self,
+        runner: asyncio.Runner,
+        specs: Mapping[str, TaskSpec],
+        streams: Mapping[str, StreamSpec],
+        store: Store,
+        start: wire.Start,
     ) -> wire.Ended:
         delivery = start.delivery
         desk = _ChildDesk(self, store, delivery, start.limit_s, self._clock)
-        if delivery.task not in specs and start.module:
+        if delivery.task not in (streams if start.is_message else specs) and start.module:
             importlib.import_module(start.module)
-        spec = specs.get(delivery.task)
+        spec = _stream_task(streams, delivery.task) if start.is_message else specs.get(delivery.task)
         began_s = self._clock.monotonic()
         try:
             if spec is None:
                 raise UnknownTask(f"no task named {delivery.task!r}")
             desk.spec = spec
-            args, kwargs = spec.arguments.decode(delivery.payload)
+            if spec.given is not None:
+                delivery = spec.given.unpack(delivery)
+            args, kwargs = spec.call_of(delivery)
             if spec.takes_context:
                 args = (JobContext(delivery, desk), *args)
             context = copy_context()  # what one job sets, the next does not see
@@ -147,7 +156,12 @@ class Child:
         if isinstance(value, Discard):
             return wire.Ended(discard=storable(str(value.reason)), is_settled=desk.is_settled)
         result, reason = encoded(value)
-        return wire.Ended(result=result, reason=reason, is_settled=desk.is_settled)
+        outputs = spec.given.pack_outputs(delivery) if spec.given is not None else b""
+        return wire.Ended(result=result, reason=reason, is_settled=desk.is_settled, outputs=outputs)
+
+
+def _stream_task(streams: Mapping[str, StreamSpec], name: str) -> TaskSpec | None:
+    return streams[name].task if name in streams else None
 
 
 class _ChildDesk:

@@ -48,11 +48,13 @@ class Isolates:
         on_start: Callable[[], None],
         module: str = "",
         trace: str | None = None,
+        *,
+        is_message: bool = False,
     ) -> wire.Ended:
         """Run one attempt to its end. WorkerDied when the process died of it, TimeLimitExceeded when it was killed."""
         async with self._places:
             on_start()  # it waits no longer: a slow start of the process is no reason to give it back
-            start = wire.Start(delivery, module, self._limit_s, self._worker, trace)
+            start = wire.Start(delivery, module, self._limit_s, self._worker, trace, is_message)
             while True:
                 child = await self._child()
                 on_start()

@@ -1,6 +1,7 @@
 """One worker process: `python -m holdfast.runtime.process TARGET SETTINGS`, as the supervisor starts it.
 
-With `--reports-to=FD` it writes down there how it is doing, every second that its event loop turns.
+With `--reports-to=FD` it writes down there how it is doing, every second that its event loop turns. With
+`--child-of=PID` it ends with that process, also when that one was gone before this one could ask for it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn, Protocol
 
@@ -29,6 +30,9 @@ _logger = logging.getLogger("holdfast.process")
 
 CANNOT_START = 2
 """The exit code of a process that could not load the app or open its store: starting it again would not help."""
+
+CHILD_OF = "--child-of="
+"""How a process is told who has started it."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -50,6 +54,8 @@ def main(beside: Callable[[Any, Worker], Companion | None] | None = None) -> Non
         signal.signal(number, lambda *_: _leave(Exit.DRAINED))  # nothing has begun yet
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if _is_orphan(sys.argv[3:]):  # asked for only now, as it may have died while this one was still starting
+        _leave(Exit.DRAINED, "the supervisor is gone")
     try:
         set_up_logs()
         os.environ.setdefault(LOG_FORMAT, FORMATS[0])  # so that isolated processes log as this one does
@@ -65,6 +71,12 @@ def main(beside: Callable[[Any, Worker], Companion | None] | None = None) -> Non
     if code == Exit.DRAINED:
         app.close()  # the last one out moves SQLite's log into the file; a hanging thread would still need the store
     _leave(code)
+
+
+def _is_orphan(arguments: Sequence[str]) -> bool:
+    """Whether who started this process is gone. It may well be process 1, as in a container."""
+    parents = [int(one.removeprefix(CHILD_OF)) for one in arguments if one.startswith(CHILD_OF)]
+    return bool(parents) and os.getppid() not in parents
 
 
 async def _work(worker: Worker, companion: Companion | None) -> int:

@@ -142,6 +142,11 @@ class Runner:
     # ---- room
 
     @property
+    def can_isolate(self) -> bool:
+        """Whether suspects run in processes of their own: not where nobody knows how to import the app."""
+        return self._can_isolate
+
+    @property
     def is_on_threads(self) -> bool:
         """Whether a thread runs a job; from any thread."""
         return bool(self._threads.running)
@@ -442,9 +447,17 @@ class Runner:
             if self.tracer is not None:
                 run.span = self.tracer.begin(delivery, self.worker)
                 trace = self.tracer.trace_of(run.span) or trace
+            given = spec.given
             ended = await self._isolates.run(
-                delivery, spec.timeout_s, lambda: self._mark_begun(run, has_limit=False), module, trace
+                delivery if given is None else given.pack(delivery),
+                spec.timeout_s,
+                lambda: self._mark_begun(run, has_limit=False),
+                module,
+                trace,
+                is_message=given is not None,
             )
+            if given is not None:
+                given.take_outputs(delivery, ended.outputs)
         except BaseException as caught:
             error = self._as_failure(run, caught)
         self._isolated_held -= 1

@@ -26,6 +26,18 @@ class Given(Protocol):
     def of(self, delivery: Any, /) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of one run; Invalid where they are not what the function takes."""
 
+    def pack(self, delivery: Any, /) -> Delivery:
+        """The same delivery as another process can be handed it."""
+
+    def unpack(self, delivery: Delivery, /) -> Any:
+        """What was packed, in that process."""
+
+    def pack_outputs(self, delivery: Any, /) -> bytes:
+        """What the function has sent there."""
+
+    def take_outputs(self, delivery: Any, outputs: bytes, /) -> None:
+        """The same, back in the worker."""
+
 
 class TaskSpec(Struct, frozen=True, kw_only=True, eq=False):
     """Everything that is needed to run a task and to judge what comes of it."""

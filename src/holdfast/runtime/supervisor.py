@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.ports import Clock
 from holdfast.runtime.exposition import Metric
-from holdfast.runtime.process import CANNOT_START
+from holdfast.runtime.process import CANNOT_START, CHILD_OF
 from holdfast.runtime.reports import REPORTS_TO, SILENT_S, Line, metrics_of
 from holdfast.runtime.worker import Exit, WorkerSettings
 
@@ -233,7 +233,7 @@ class _Place:
         """Start a process, in a session of its own: a terminal's Ctrl-C is for the supervisor alone."""
         self.code = 0
         with self.line.opened() as fd:
-            told = [] if fd is None else [f"{REPORTS_TO}{fd}"]
+            told = [f"{CHILD_OF}{os.getpid()}", *([] if fd is None else [f"{REPORTS_TO}{fd}"])]
             given = () if fd is None else (fd,)
             self._process = subprocess.Popen([*command, *told], start_new_session=True, pass_fds=given)  # noqa: S603
         self._started_s = self._clock.monotonic()

@@ -19,6 +19,8 @@ class Start(msgspec.Struct, tag="start"):
     worker: str = ""
     trace: str | None = None
     """The attempt's own trace context, or else the job's."""
+    is_message: bool = False
+    """Whether a stream's handler is to be run, not a task."""
 
 
 class Noted(msgspec.Struct, tag="noted"):
@@ -57,6 +59,8 @@ class Ended(msgspec.Struct, tag="ended"):
     severity: Severity | None = None
     retry_after: float | None = None
     texts: dict[str, str] = {}
+    outputs: bytes = b""
+    """What the handler of a stream sends on."""
     delay_s: float | None = None
     """The judge's wait before the next attempt; None with a failure is to give up, for the reason."""
 

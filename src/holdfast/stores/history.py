@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import structs
@@ -17,15 +18,34 @@ def with_attempts(record: JobRecord, attempts: list[Attempt], settled: int) -> J
 
     `settled` is the number of the latest settlement's change: what came completed has its whole history.
     """
-    ended_at = record.ended_at
-    is_by_worker = record.state is JobState.COMPLETED and settled == _COMPLETED
-    if is_by_worker and ended_at is not None and not _is_remembered(record.attempt, attempts):
-        started_at = ended_at if record.started_at is None else record.started_at
-        last = Attempt(number=record.attempt, started_at=started_at, ended_at=ended_at, worker=record.worker)
-        attempts = [*attempts, last]
-    return structs.replace(record, attempts=tuple(attempts)) if attempts else record
+    last = completion_of(
+        record.state,
+        attempts,
+        settled=settled,
+        number=record.attempt,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        worker=record.worker,
+    )
+    every = attempts if last is None else [*attempts, last]
+    return structs.replace(record, attempts=tuple(every)) if every else record
 
 
-def _is_remembered(number: int, attempts: list[Attempt]) -> bool:
-    """Whether the history has the attempt that completed the job already."""
-    return any(one.outcome is Change.COMPLETE and one.number == number for one in attempts)
+def completion_of(
+    state: JobState,
+    attempts: Sequence[Attempt],
+    *,
+    settled: int,
+    number: int,
+    started_at: float | None,
+    ended_at: float | None,
+    worker: str,
+) -> Attempt | None:
+    """The attempt that completed a job, where it is not among those that were written down."""
+    if state is not JobState.COMPLETED or settled != _COMPLETED or ended_at is None:
+        return None
+    if any(one.outcome is Change.COMPLETE and one.number == number for one in attempts):
+        return None
+    return Attempt(
+        number=number, started_at=ended_at if started_at is None else started_at, ended_at=ended_at, worker=worker
+    )

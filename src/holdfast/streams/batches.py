@@ -22,12 +22,10 @@ _CLOSE_S: Final = 1.0
 class Link(Protocol):
     """A connection to a server that knows what it has taken from a producer. Used from one thread."""
 
-    def send_once(
-        self, producer_id: str, first_number: int, messages: Sequence[Outgoing]
-    ) -> Sequence[tuple[int, int] | None]:
+    def send_once(self, producer_id: str, first_number: int, messages: Sequence[Outgoing]) -> Sequence[tuple[int, int]]:
         """Write messages, numbered from this on; those with a number that was written before are passed over.
 
-        Says the partition and the offset of each; None where it was passed over. SourceAway when the same call may
+        Says the partition and the offset of each; -1 where it was passed over. SourceAway when the same call may
         work later; SourceError when it cannot, and some may have been written.
         """
 
@@ -146,9 +144,9 @@ class Batches:
         now = self._monotonic()
         return next((i for i, item in enumerate(items) if item.until > now), len(items))
 
-    def _settle(self, items: list[Item], places: Sequence[tuple[int, int] | None]) -> None:
+    def _settle(self, items: list[Item], places: Sequence[tuple[int, int]]) -> None:
         for item, place in zip(items, places, strict=True):
-            item.sent.partition, item.sent.offset = place or (0, -1)
+            item.sent.partition, item.sent.offset = place
         self._buffer.settle([item.sent for item in items if item.sent.error is None])  # or it was closed meanwhile
 
     def _give_up(self, items: list[Item], why: str) -> None:

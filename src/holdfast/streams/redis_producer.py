@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
@@ -10,35 +9,37 @@ from urllib.parse import urlsplit
 from holdfast.ports import Clock
 from holdfast.streams.batches import Batches
 from holdfast.streams.buffer import Buffer
-from holdfast.streams.redis_streams import RedisSource
+from holdfast.streams.redis_streams.address import address_of
+from holdfast.streams.redis_streams.connection import Connection
+from holdfast.streams.redis_streams.layout import Layout
+from holdfast.streams.redis_streams.options import field_of, shards_of, whole_of
+from holdfast.streams.redis_streams.sender import Sender
 from holdfast.streams.url import StreamURL
 from holdfast.types import Outgoing
 
 _NO_TOPIC: Final = "holdfast"
 """Stands for the topic in the names of the producer's keys, where the URL names none."""
-_NO_GROUP: Final = "producer"
+_NO_GROUP: Final = b"producer"
+_ANSWER_WITHIN_S: Final = 5.0
 _REMEMBER_S: Final = 3600.0
 """For so long after the last try the server knows what it has written."""
 
 
 class RedisLink:
-    """A source that only sends, and the event loop that it wants."""
+    """A connection that only sends. It needs no thread but its caller's: at the end of a process none can be had."""
 
-    def __init__(self, url: str, place: StreamURL, *, timeout_s: float, clock: Clock) -> None:
+    def __init__(self, url: str, place: StreamURL, *, timeout_s: float) -> None:
         self._remember_s = timeout_s + _REMEMBER_S
-        self._source = RedisSource(url if place.topic else _with_topic(url), _NO_GROUP, clock)
-        self._runner = asyncio.Runner()
+        address = address_of(url if place.topic else _with_topic(url))
+        layout = Layout(address.stream, _NO_GROUP, shards_of(address), shards_all=True)
+        self._connection = Connection(address, _ANSWER_WITHIN_S)
+        self._sender = Sender(self._connection, layout, field_of(address), whole_of(address, "max_entries"))
 
-    def send_once(
-        self, producer_id: str, first_number: int, messages: Sequence[Outgoing]
-    ) -> Sequence[tuple[int, int] | None]:
-        return self._runner.run(
-            self._source.send_once(producer_id, first_number, messages, remember_s=self._remember_s)
-        )
+    def send_once(self, producer_id: str, first_number: int, messages: Sequence[Outgoing]) -> Sequence[tuple[int, int]]:
+        return self._sender.send(producer_id, first_number, messages, self._remember_s)
 
     def close(self) -> None:
-        self._runner.run(self._source.close())
-        self._runner.close()
+        self._connection.close()
 
 
 class RedisCarrier(Batches):
@@ -47,7 +48,7 @@ class RedisCarrier(Batches):
     def __init__(
         self, url: str, place: StreamURL, buffer: Buffer, *, batch: int, timeout_s: float, clock: Clock
     ) -> None:
-        link = RedisLink(url, place, timeout_s=timeout_s, clock=clock)
+        link = RedisLink(url, place, timeout_s=timeout_s)
         super().__init__(link, buffer, batch=batch, timeout_s=timeout_s, clock=clock)
 
 

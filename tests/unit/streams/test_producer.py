@@ -47,16 +47,16 @@ class Server:
         self.is_closed = False
         self._last = 0
 
-    def send_once(self, producer_id: str, first: int, messages: Sequence[Outgoing]) -> list[tuple[int, int] | None]:
+    def send_once(self, producer_id: str, first: int, messages: Sequence[Outgoing]) -> list[tuple[int, int]]:
         assert self.is_open.wait(30)
         self.ids.add(producer_id)
         self.batches.append(len(messages))
         if self.faults:
             self.faults.pop(0)()
-        places: list[tuple[int, int] | None] = []
+        places: list[tuple[int, int]] = []
         for number, message in enumerate(messages, first):
             if number <= self._last:
-                places.append(None)
+                places.append((0, -1))
                 continue
             if message.value == self.poison:
                 raise SourceError("this one cannot be written")

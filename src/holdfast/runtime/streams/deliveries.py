@@ -107,6 +107,7 @@ def with_retries(message: Message, retries: int) -> Message:
         message.timestamp,
         retries,
         message.is_gone,
+        message.deaths,
     )
 
 

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from holdfast.clock import new_id
 from holdfast.ports import Clock, Exchange, Operation, Source, Store
 from holdfast.runtime.replay import patched
-from holdfast.runtime.streams.letters import Letter, To, carried
-from holdfast.runtime.streams.passage import DlqEntry, from_dlq, from_marker, marker, retry_topic
+from holdfast.runtime.streams.letters import Letter, To, carried, settled_id
+from holdfast.runtime.streams.passage import DlqEntry, from_dlq, from_marker, is_own_topic, marker, retry_topic
 from holdfast.types import Change, JobState, Message, Outgoing
 
 BATCH: Final = 100
@@ -139,7 +139,8 @@ async def _unreplayed(source: Source, wanted: Wanted) -> tuple[dict[str, _Spot],
 def _is_ours(entry: DlqEntry, wanted: Wanted) -> bool:
     """Whoever may write to a topic could have written it: nothing is sent to another place on its word."""
     is_id = _ID.fullmatch(entry.letter) is not None
-    return is_id and entry.group in wanted.groups and entry.message.topic == wanted.like
+    is_of_stream = entry.group in wanted.groups and is_own_topic(entry.message.topic, wanted.like, entry.group)
+    return is_id and is_of_stream and settled_id(entry.group, entry.message, entry.letter) == entry.letter
 
 
 def _is_replayed(spot: _Spot, mark: _Mark | None) -> bool:
@@ -183,7 +184,7 @@ async def _send(source: Source, store: Store, wanted: Wanted, places: Collection
     sent = 0
     async for batch in _batches(source, wanted.topic, places, pace.batch):
         now = (await store.exchange(Exchange(seen=_NO_VALUES))).now
-        await source.send([_carried(entry, wanted.to) for _, entry in batch])
+        await source.send([_carried(entry, wanted) for _, entry in batch])
         await source.send([_marker(wanted.topic, message, entry, now) for message, entry in batch])
         sent += len(batch)
         await pace.wait(len(batch))
@@ -211,8 +212,8 @@ def _entries(messages: Iterable[Message], places: Collection[tuple[int, int]]) -
             yield message, entry
 
 
-def _carried(entry: DlqEntry, to: To) -> Outgoing:
-    return carried(Letter(entry.message, entry.group, to), "")
+def _carried(entry: DlqEntry, wanted: Wanted) -> Outgoing:
+    return carried(Letter(entry.message, entry.group, wanted.to), "", topic=wanted.like)
 
 
 def _marker(topic: str, message: Message, entry: DlqEntry, now: float) -> Outgoing:

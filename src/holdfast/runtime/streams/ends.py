@@ -8,6 +8,7 @@ from holdfast.runtime.streams.deliveries import with_retries
 from holdfast.runtime.streams.letters import letter_of
 from holdfast.runtime.streams.passage import Passage, dlq_topic, retry_topic, to_dlq, to_retry
 from holdfast.runtime.streams.spec import MessageDelivery, StreamSpec
+from holdfast.runtime.streams.texts import HISTORY_BYTES
 from holdfast.types import Attempt, Change, NewJob, Outgoing
 
 
@@ -31,6 +32,7 @@ def marked(spec: StreamSpec, delivery: MessageDelivery, settlement: Settlement) 
             reason=settlement.reason,
             keep_s=spec.task.result_keep_s,
             change=settlement.change,
+            carried_id=delivery.letter,
         )
     ]
 
@@ -52,6 +54,7 @@ def buried(
             reason=settlement.reason,
             keep_s=spec.task.dead_letter_keep_s,
             change=Change.BURY,
+            carried_id=delivery.letter,
         )
         letters.append(letter)
         copies.append(
@@ -67,8 +70,15 @@ def buried(
     return letters, copies
 
 
-def retried(spec: StreamSpec, delivery: MessageDelivery, settlement: Settlement, now: float) -> list[Outgoing]:
-    """Messages on their way to the retry topic of their delay."""
+def retried(
+    spec: StreamSpec,
+    delivery: MessageDelivery,
+    settlement: Settlement,
+    now: float,
+    *,
+    history_bytes: int = HISTORY_BYTES,
+) -> list[Outgoing]:
+    """Messages on their way to the retry topic of their delay, with so much of their history at most."""
     topic = retry_topic(spec.topic, spec.group, step_for(spec.steps, settlement.delay_s))
     history = history_of(delivery, settlement)
     return [
@@ -80,8 +90,10 @@ def retried(spec: StreamSpec, delivery: MessageDelivery, settlement: Settlement,
                 due_at=now + settlement.delay_s,
                 attempts=history,
                 letter=delivery.letter,
+                group=spec.group,
             ),
             topic,
+            history_bytes=history_bytes,
         )
         for message in delivery.messages
     ]

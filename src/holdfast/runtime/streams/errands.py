@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.errors import LeaseLost, NotSent, SourceError, StoreError
+from holdfast.errors import ConfigError, LeaseLost, NotSent, SourceError, StoreAway, StoreError
 from holdfast.policy.backoff import Backoff
-from holdfast.ports import Clock, Progress, Source, Store
+from holdfast.ports import Clock, Progress, Settlement, Source, Store
 from holdfast.runtime.streams.spec import MessageDelivery
+from holdfast.runtime.streams.texts import bounded_attempt
 from holdfast.types import Change, NewJob, Outgoing, Place, Rng
 
 _logger = logging.getLogger("holdfast.worker")
 
 T = TypeVar("T")
 
+_CALL_BYTES: Final = 8 * 1024 * 1024
+"""Letters that go to the store at once: more may be more than it takes in one call."""
+_REFUSALS: Final = (StoreError, ConfigError, ValueError, TypeError, OverflowError)
+"""What a store, or a driver, raises of what it cannot write."""
 _AGAIN = Backoff(initial_delay=0.1, multiplier=2.0, max_delay=5.0, min_delay=0.05)
 
 
@@ -33,6 +38,10 @@ class Errand(Struct, frozen=True, kw_only=True):
     """For the DLQ: what the inbox has by then, so that one which is refused is lost to nobody."""
     commits: tuple[Place, Progress] | None = None
     """Where its messages and this progress are written by one transaction."""
+    retry: Settlement | None = None
+    """Where they go to a retry topic: what that is to do."""
+    is_light: bool = False
+    """Whether they go there without their history, as the server has refused them with it."""
 
 
 class Errands:
@@ -40,8 +49,8 @@ class Errands:
 
     `on_done` is told of each when it is written; `on_refused` of one whose messages the server will never take;
     `on_left_out` of one whose copy for the DLQ it will never take; and `on_lost` of one whose partition is somebody
-    else's by now. A store or a server that
-    is away, or that has to be mended, is waited for.
+    else's by now. A store that is away is waited for, and so is a server that is, or that has to be mended. What the
+    store will never take must not keep a stream: it goes without its history, and in the worst case to the DLQ alone.
     """
 
     def __init__(
@@ -103,8 +112,30 @@ class Errands:
             await self._transact(one)
 
     async def _remember(self, letters: Sequence[NewJob]) -> None:
-        if letters:
-            await self._insist(lambda: self._store.enqueue(letters), StoreError)
+        for some in _parted(letters, _CALL_BYTES):
+            if await self._refusal(some) is not None:
+                for letter in some:
+                    await self._remember_one(letter)
+
+    async def _refusal(self, letters: Sequence[NewJob]) -> Exception | None:
+        """Write these; why the store will never take them, if it says so."""
+        try:
+            await self._insist(lambda: self._store.enqueue(letters), StoreAway)
+        except _REFUSALS as error:
+            return error
+        return None
+
+    async def _remember_one(self, letter: NewJob) -> None:
+        """A letter by itself; without its history if it must be, and not at all if the store does not take that."""
+        if await self._refusal([letter]) is None:
+            return
+        error = await self._refusal([_shortened(letter)])
+        if error is None:
+            _logger.error("the letter %s was refused, and is in the inbox without its history", letter.id)
+            return
+        self._on_trouble(str(error))
+        what = "the DLQ alone has the message" if _is_grave(letter) else "the message is done with all the same"
+        _logger.critical("the letter %s is refused by the store, and %s: %s", letter.id, what, error)
 
     async def _send(self, errands: Sequence[Errand]) -> Sequence[Errand]:
         """Those whose messages are written. One that the server will never take must not keep the others."""
@@ -171,6 +202,29 @@ class Errands:
                 if tries:
                     _logger.warning("what became of messages is written, after %d tries", tries + 1)
                 return answer
+
+
+def _parted(letters: Sequence[NewJob], most_bytes: int) -> Iterator[Sequence[NewJob]]:
+    """The same in their order, no more at a time than so many bytes, but for one that is larger by itself."""
+    some: list[NewJob] = []
+    size = 0
+    for letter in letters:
+        attempts = () if letter.end is None else letter.end.attempts
+        own = len(letter.payload) + sum(len(one.traceback) + len(one.message) for one in attempts)
+        if some and size + own > most_bytes:
+            yield some
+            some, size = [], 0
+        some.append(letter)
+        size += own
+    if some:
+        yield some
+
+
+def _shortened(letter: NewJob) -> NewJob:
+    """With its last attempt alone, and of that only what every store can hold."""
+    if letter.end is None or not letter.end.attempts:
+        return letter
+    return replace(letter, end=replace(letter.end, attempts=(bounded_attempt(letter.end.attempts[-1]),)))
 
 
 def _is_grave(letter: NewJob) -> bool:

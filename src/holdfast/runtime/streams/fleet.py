@@ -58,7 +58,7 @@ class WorkerStreams:
         self.carried: set[str] = set()
         """Letters that were sent, and are not settled yet."""
         self.carriers: dict[str, TaskSpec] = {
-            one.name: carrier_of(one, self._sender, clock, self.carried.add) for one in specs
+            one.name: carrier_of(one, self._sender, store, self.carried.add) for one in specs
         }
         self.queues = tuple(one.task.queue for one in specs)
 

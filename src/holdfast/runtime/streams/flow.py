@@ -11,12 +11,16 @@ A message is finished when nothing is left to be done for it anywhere. Used from
 from __future__ import annotations
 
 import heapq
+import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from holdfast.errors import HoldfastError
 from holdfast.policy.judge import Bury
+from holdfast.policy.retry_after import LONGEST_S
 from holdfast.ports import Progress, Settlement, Source
 from holdfast.runtime.run import settlement_of
 from holdfast.runtime.runner import Runner
@@ -24,9 +28,11 @@ from holdfast.runtime.streams.deliveries import batch_of, delivery_of, part_of, 
 from holdfast.runtime.streams.ends import buried, history_of, marked, retried
 from holdfast.runtime.streams.errands import Errand
 from holdfast.runtime.streams.part import Part, Range, by_place
-from holdfast.runtime.streams.passage import Passage, from_retry
+from holdfast.runtime.streams.passage import Passage, from_retry, is_own_topic, retry_topic
 from holdfast.runtime.streams.spec import MessageDelivery, StreamSpec, Values
 from holdfast.types import Change, GiveUp, Message, NewJob, Outgoing, Place
+
+_logger = logging.getLogger("holdfast.worker")
 
 _RELEASED_S: Final = 0.2
 """After so long a message is tried again that could not be begun."""
@@ -69,6 +75,8 @@ class Flow:
         """To be begun again, by when."""
         self._numbers = 0
         self._turn = 0
+        self._rest_s = 2.0 * max(spec.steps, default=0.0)
+        self._longest_wait_s = max(self._rest_s, LONGEST_S)
 
     @property
     def has_ready(self) -> bool:
@@ -98,6 +106,8 @@ class Flow:
             self.parts[place] = part = Part(
                 place, position, is_retry=place[0] in ours, has_positions=self._has_positions, now=now
             )
+            if part.is_retry and place[0] != retry_topic(self._spec.topic, self._spec.group, 0):
+                part.rest_s = self._rest_s
             if self._spec.start == "latest":  # or whoever comes next begins at an end that has moved
                 part.is_dirty = True
                 self._on_done()
@@ -141,6 +151,8 @@ class Flow:
             if part is None or part.is_revoked:
                 continue  # it went to somebody else meanwhile
             part.receive(some, now)
+            if not self._has_positions and any([one.deaths for one in some]):
+                part.suspect(some, self._spec.stretch)
             if part.offsets.open >= self._spec.max_gap and not part.pausing:
                 self._pause(part, f"{part.offsets.open} messages wait behind one that is not finished")
 
@@ -162,7 +174,7 @@ class Flow:
         for part in parts[first:] + parts[:first]:
             if room <= 0:
                 break
-            if part.buffer and not part.is_revoked:
+            if part.buffer and not part.is_revoked and not part.is_waiting:
                 room -= take(part, room, now, found)
         return found
 
@@ -174,7 +186,12 @@ class Flow:
             message = buffer[0]
             passage = None
             if part.is_retry:
-                passage = from_retry(message)
+                passage = self._passage_of(part, message, now)
+                if self._is_foreign(passage):
+                    buffer.popleft()
+                    self.in_flight += 1
+                    self._pass(part, [message.offset], now)
+                    continue
                 if self._must_wait(part, passage, now):
                     break
             buffer.popleft()
@@ -189,14 +206,35 @@ class Flow:
         self.in_flight += began
         return began
 
+    def _passage_of(self, part: Part, message: Message, now: float) -> Passage:
+        """What a message of a retry topic brings along; it is due no later than any retry of ours would be."""
+        passage = from_retry(message)
+        latest = now + self._longest_wait_s if part.rest_s else now
+        return replace(passage, due_at=latest) if passage.due_at > latest else passage
+
+    def _is_foreign(self, passage: Passage) -> bool:
+        """Whether it came here from another stream, whose retry topics have the same names; or says that it did."""
+        spec, topic = self._spec, passage.message.topic
+        if not passage.group or (passage.group == spec.group and is_own_topic(topic, spec.topic, spec.group)):
+            return False
+        _logger.warning(
+            "stream %s: a retry of %s, of group %s, is none of ours and is passed over",
+            spec.name,
+            passage.message.id,
+            passage.group,
+        )
+        return True
+
     def _must_wait(self, part: Part, passage: Passage, now: float) -> bool:
         """Whether the first message of a retry topic is not due; then no more is received of it."""
-        if passage.due_at <= now:
+        due_at = min(passage.due_at, part.due_at or passage.due_at)  # no later than when it was looked at first
+        if due_at <= now:
             if part.due_at:
                 part.due_at = 0.0
+                part.moved_at = now  # it has waited for its time, and for nobody
                 self._resume(part)
             return False
-        part.due_at = passage.due_at
+        part.due_at = due_at
         if not part.pausing:
             self._pause(part, "its first message is not due yet")
         return True
@@ -204,6 +242,8 @@ class Flow:
     def _begun(self, part: Part, message: Message, passage: Passage | None, now: float) -> MessageDelivery:
         delivery = delivery_of(self._spec.name, part.place, message, passage, now)
         part.begun = max(part.begun, message.offset + 1)
+        if part.suspects is not None and message.offset in part.suspects:
+            delivery.is_suspect = True
         if self._runner.tracer is not None and (trace := message.header("traceparent")):
             delivery.trace = trace.decode("ascii", "replace")
         self._keep(part, delivery)
@@ -227,27 +267,44 @@ class Flow:
         if not self._fits(part, room):
             return 0
         buffer = part.buffer
+        is_suspect = part.suspects is not None and buffer[0].offset in part.suspects
         if part.is_retry:  # each by itself: it has a history of its own
-            passage = from_retry(buffer[0])
-            if self._must_wait(part, passage, now):
+            passage = self._passage_of(part, buffer[0], now)
+            is_foreign = self._is_foreign(passage)
+            if not is_foreign and self._must_wait(part, passage, now):
                 return 0
             whole = delivery_of(self._spec.name, part.place, buffer.popleft(), passage, now)
+            if is_foreign:
+                self._pass_range(part, whole)
+                return 1
         else:
-            size = min(self._spec.batch, len(buffer))
+            size = 1 if is_suspect else min(self._spec.batch, len(buffer))
             if size == len(buffer):
                 messages = list(buffer)
                 buffer.clear()
             else:
                 messages = [buffer.popleft() for _ in range(size)]
             whole = batch_of(self._spec.name, part.place, messages, now)
-        whole.part = part
+        whole.part, whole.is_suspect = part, is_suspect
         self.in_flight += len(whole.offsets)
         part.range = Range(whole)
         self._begin_range(part, whole, found)
         return len(whole.offsets)
 
+    def _pass_range(self, part: Part, whole: MessageDelivery) -> None:
+        """A message that nobody here is to run, in its place among the batches."""
+        whole.part = part
+        self.in_flight += len(whole.offsets)
+        part.range = Range(whole)
+        self._keep(part, whole)
+        self.finish(whole)
+
     def _begin_range(self, part: Part, whole: MessageDelivery, found: list[MessageDelivery]) -> None:
         """Decode a batch and begin it; those that cannot be decoded are given up, each by itself."""
+        if whole.is_suspect:  # to be decoded where it runs
+            self._keep(part, whole)
+            found.append(whole)
+            return
         given = self._spec.task.given
         assert isinstance(given, Values)  # noqa: S101 - a stream's task has no other
         values = given.decode_many(whole.messages)
@@ -297,13 +354,11 @@ class Flow:
                 self._runner.counts.add(self._runner.now(), self._spec.name, "processed", len(delivery.offsets))
                 sends = delivery.outputs.messages if delivery.outputs is not None else []
                 self._write(part, delivery, marked(self._spec, delivery, settlement), sends=sends)
-            case Change.RETRY if self._spec.is_blocking:
+            case Change.RETRY if self._spec.is_blocking or settlement.is_suspect:  # or it would kill whoever has it next
                 self._again(part, delivery, settlement)
             case Change.RETRY:
                 sends = retried(self._spec, delivery, settlement, self._runner.now())
-                delivery.history = history_of(delivery, settlement)  # if it cannot be sent, it is given up with these
-                delivery.attempt += 1
-                self._on_errand(Errand(delivery=delivery, sends=sends))
+                self._on_errand(Errand(delivery=delivery, sends=sends, retry=settlement))
             case Change.BURY | Change.FAIL if len(delivery.offsets) > 1 and self._spec.is_bisected:
                 self._bisect(part, delivery, settlement)
             case Change.BURY:
@@ -417,7 +472,7 @@ class Flow:
 
     def _follow(self, part: Part, message: Message, now: float) -> None:
         """Its turn has come: the one of the same key before it is finished."""
-        passage = from_retry(message) if part.is_retry else None
+        passage = self._passage_of(part, message, now) if part.is_retry else None
         delivery = self._begun(part, message, passage, now)
         self.in_flight += 1
         if passage is not None and passage.due_at > now:
@@ -464,6 +519,18 @@ class Flow:
             part.range = None
             part.is_dirty = False
             self._on_ready()
+
+    def refuse_retry(self, errand: Errand) -> None:
+        """Its retry topic will never take it: without its history it may, and else it is retried in place."""
+        delivery, settlement = errand.delivery, errand.retry
+        part: Part = delivery.part
+        if settlement is None or delivery.id not in part.held:
+            return  # not ours any more
+        if errand.is_light:
+            self._again(part, delivery, settlement)
+            return
+        sends = retried(self._spec, delivery, settlement, self._runner.now(), history_bytes=0)
+        self._on_errand(Errand(delivery=delivery, sends=sends, retry=settlement, is_light=True))
 
     def refuse(self, delivery: MessageDelivery, error: BaseException) -> None:
         """What it has to send is refused for good: then it has failed.

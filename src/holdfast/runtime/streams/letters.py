@@ -31,6 +31,10 @@ To = Literal["retry", "topic"]
 _NULL: Final = Raw(b"null")
 _ENTRIES: Final = 1 << 64
 """Offsets from here on are those of Redis entries, and shown as these."""
+_AFTER_TIME: Final = len("01930b2c-7d1e-")
+
+FIXED: Final = ("origin", "timestamp", "is_gone")
+"""What no edit may change: it says which message it is."""
 
 
 class Letter(Struct, frozen=True):
@@ -58,6 +62,15 @@ def letter_id(group: str, message: Message) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
+def settled_id(group: str, message: Message, carried_id: str) -> str:
+    """The id of the record that an end of this message belongs to: the one that it was carried with from the inbox.
+
+    That came in a header, so it is believed only where it differs from the message's own in nothing but the time.
+    """
+    own = letter_id(group, message)
+    return carried_id if carried_id[_AFTER_TIME:] == own[_AFTER_TIME:] else own
+
+
 # ---------------------------------------------------------------- there
 
 # Numbers stay as they were written, as they do in edits of a payload.
@@ -83,10 +96,14 @@ def letter_of(
     reason: str,
     keep_s: float | None,
     change: Change = Change.BURY,
+    carried_id: str = "",
 ) -> NewJob:
-    """The record of a message that has ended so: in the dead letters, or completed after it was replayed from there."""
+    """The record of a message that has ended so: in the dead letters, or completed after it was replayed from there.
+
+    carried_id: the id of the record that it was replayed from, if it was.
+    """
     return NewJob(
-        id=letter_id(group, message),
+        id=settled_id(group, message, carried_id),
         task=task,
         payload=payload_of(message, group),
         queue=queue,
@@ -177,7 +194,30 @@ class _Payload(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     exact_secret: str | None = None
 
 
+class _Fixed(Struct, frozen=True):
+    origin: Origin
+    timestamp: float = 0.0
+    is_gone: bool = False
+
+
 _payload_in: Final = msgspec.json.Decoder(_Payload).decode
+_fixed_in: Final = msgspec.json.Decoder(_Fixed).decode
+
+
+def refuse_moved(stored: bytes, edited: bytes) -> None:
+    """Invalid where an edit changes which message it is: nobody would find its letter again."""
+    try:
+        before, after = _fixed_in(stored), _fixed_in(edited)
+    except UNSTORABLE:
+        return  # whoever reads it says why it is no letter
+    for name in FIXED:
+        if _plain(getattr(before, name)) != _plain(getattr(after, name)):
+            raise Invalid(f"the {name} of a message cannot be edited: it says which message it is")
+
+
+def _plain(fixed: Any) -> Any:
+    """The same for the two ways in which an offset may be written."""
+    return (fixed.group, fixed.topic, fixed.partition, str(fixed.offset)) if isinstance(fixed, Origin) else fixed
 
 
 def read_letter(payload: bytes) -> Letter:
@@ -244,9 +284,10 @@ def _bytes(shown: object, what: str) -> bytes | None:
 # ---------------------------------------------------------------- replays
 
 
-def carried(letter: Letter, letter_id: str, *, replay: str = "", attempt: int = 1) -> Outgoing:
+def carried(letter: Letter, letter_id: str, *, topic: str, replay: str = "", attempt: int = 1) -> Outgoing:
     """What a replay sends: key, value and headers as the letter has them, to where it says.
 
+    topic: the stream's, beside which its retry topics are.
     attempt: the number of the next one; those before it are in the inbox, and no retry of them counts any more.
     Invalid where the server had deleted the message before anybody read it.
     """
@@ -255,5 +296,5 @@ def carried(letter: Letter, letter_id: str, *, replay: str = "", attempt: int = 
         raise Invalid(f"message {message.id} was deleted before it was read: there is nothing to replay")
     if letter.to == "topic":
         return Outgoing(message.topic, message.value, message.key, message.headers)
-    passage = Passage(message, attempt, letter=letter_id, replay=replay)
-    return to_retry(passage, retry_topic(message.topic, letter.group, 0))
+    passage = Passage(message, attempt, letter=letter_id, replay=replay, group=letter.group)
+    return to_retry(passage, retry_topic(topic, letter.group, 0))

@@ -35,7 +35,7 @@ def message_origin(record: JobRecord) -> Origin | None:
     """Where the message of this record came from; None where it is a job."""
     if not record.queue.startswith(QUEUE):
         return None
-    for payload in (record.payload, record.original_payload):  # an edit may have spoiled it
+    for payload in (record.original_payload, record.payload):  # an edit may say something else, or have spoiled it
         if payload is not None:
             try:
                 return _decode(payload).origin

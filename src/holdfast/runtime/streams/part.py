@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.policy.offsets import Offsets
 from holdfast.ports import PartitionReport, Progress
+from holdfast.runtime.streams.marks import SUSPICIOUS
 from holdfast.runtime.streams.spec import MessageDelivery
 from holdfast.types import Message, NewJob, Outgoing, Place, offset_text
 
@@ -25,6 +26,7 @@ class Part:
         "is_dirty",
         "is_retry",
         "is_revoked",
+        "is_waiting",
         "lag",
         "moved_at",
         "offsets",
@@ -32,7 +34,9 @@ class Part:
         "place",
         "queued",
         "range",
+        "rest_s",
         "retries",
+        "suspects",
     )
 
     def __init__(self, place: Place, position: int, *, is_retry: bool, has_positions: bool, now: float) -> None:
@@ -59,11 +63,17 @@ class Part:
         """Counted attempts of what is not finished, by offset; also those that others have counted."""
         self.due_at = 0.0
         """When the first message of the buffer may be run."""
+        self.rest_s = 0.0
+        """For so long it may wait for that, and nobody is told that it is stuck."""
         self.pausing = ""
         """Why no more is received."""
         self.is_dirty = False
         """Whether there is progress that is not committed."""
         self.is_revoked = False
+        self.is_waiting = False
+        """Whether nothing is begun yet, as it is not known whether it has suspects."""
+        self.suspects: range | set[int] | None = None
+        """Offsets of messages that may have killed those who had them, and are run in a process of their own."""
         self.moved_at = now
         """When its position moved, or when nothing was unfinished last."""
         self.lag: int | None = None
@@ -90,9 +100,17 @@ class Part:
         if self.retries:
             for offset in offsets:
                 self.retries.pop(offset, None)
+        if self.suspects is not None and not self.has_positions:
+            self.suspects = set(self.suspects).difference(offsets) or None
         if self.offsets.position != before:
             self.moved_at = now
         self.is_dirty = True
+
+    def suspect(self, messages: Iterable[Message], most: int) -> None:
+        """Of these, whose holders have died again and again, at most so many are suspects at a time, the oldest."""
+        known = set(self.suspects or ())
+        known.update([one.offset for one in messages if one.deaths >= SUSPICIOUS][: max(0, most - len(known))])
+        self.suspects = known or None
 
     def next_of(self, key: bytes | None) -> Message | None:
         """The message of this key that comes next, now that one is finished; without one the key is free again."""
@@ -136,6 +154,7 @@ class Part:
             in_flight=sum(len(one.offsets) for one in self.held.values()),
             buffered=len(self.buffer) + sum(map(len, self.queued.values())),
             paused=self.pausing,
+            rest_s=self.rest_s,
             stuck_id="" if first is None else self._id_of(first),
             stuck_key="" if first is None else shown_key(self._key_of(first)),
             stuck_s=0.0 if first is None else max(0.0, now - self.moved_at),

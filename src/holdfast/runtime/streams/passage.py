@@ -2,6 +2,8 @@
 
 Ours are written behind a message's own headers, all of them each time, and only the last one of each name is taken
 off again: so a header of the user's that has one of these names comes back as it was.
+
+Whoever may write to a topic may write these headers too: nothing that they say is believed beyond its bounds.
 """
 
 from __future__ import annotations
@@ -43,6 +45,14 @@ def retry_topic(topic: str, group: str, n: int) -> str:
 def dlq_topic(topic: str) -> str:
     """Where messages go that a group has given up, besides the inbox: one for all groups of a topic."""
     return f"{topic}.dlq"
+
+
+def is_own_topic(name: str, topic: str, group: str) -> bool:
+    """Whether messages of this topic are those of a stream: it is the stream's own, or one of its retry topics."""
+    if name == topic:
+        return True
+    before, _, n = name.rpartition(".")
+    return before == f"{topic}.{group}.retry" and n.isascii() and n.isdigit()
 
 
 def own_topics(topic: str, group: str, *, steps: int) -> tuple[str, ...]:
@@ -89,42 +99,51 @@ class Passage(Struct, frozen=True):
     """The id of its record in the inbox, if it was replayed from there."""
     replay: str = ""
     """The id of that replay."""
+    group: str = ""
+    """Whose it is; empty where it is no passage of ours, but a message that somebody wrote into the topic."""
 
 
-_Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-_Seconds = Annotated[float, Meta(ge=0)]
+MOST_ATTEMPTS: Final = 1_000_000
+"""What a header may say of attempts, and of retries: far more than anybody waits for, and every store can hold it."""
+_MOST_SECONDS: Final = 1e10
+_FAR: Final = 1e16  # Kafka's own bound of timestamps: a whole number of milliseconds
+_Count = Annotated[int, Meta(ge=0, le=MOST_ATTEMPTS)]
+_Seconds = Annotated[float, Meta(ge=0, le=_MOST_SECONDS)]
+_Name = Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
 class _Carried(Struct, frozen=True, omit_defaults=True):
     """What stands in the header of a passage."""
 
-    topic: str
-    partition: _Count
-    offset: str
-    timestamp: float
-    attempt: Annotated[int, Meta(ge=1, le=2**63 - 1)]
+    group: _Name
+    topic: _Name
+    partition: Annotated[int, Meta(ge=0, lt=2**31)]
+    offset: Annotated[str, Meta(max_length=50)]
+    timestamp: Annotated[float, Meta(ge=-_FAR, le=_FAR)]
+    attempt: Annotated[int, Meta(ge=1, le=MOST_ATTEMPTS)]
     retries: _Count = 0
     elapsed_s: _Seconds = 0.0
-    letter: str = ""
-    replay: str = ""
+    letter: Annotated[str, Meta(pattern=r"\A([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?\Z")] = ""
+    replay: Annotated[str, Meta(max_length=100)] = ""
 
 
 _encode: Final = msgspec.json.Encoder().encode
 _carried_in: Final = msgspec.json.Decoder(_Carried).decode
-_due_in: Final = msgspec.json.Decoder(_Seconds).decode
+_due_in: Final = msgspec.json.Decoder(Annotated[float, Meta(ge=0)]).decode
 
 
 def to_retry(passage: Passage, topic: str, *, history_bytes: int = HISTORY_BYTES) -> Outgoing:
     """The message for a retry topic: key, value and own headers as they are, and ours behind them."""
     message = passage.message
     carried = _Carried(
+        group=passage.group,
         topic=message.topic,
         partition=message.partition,
         offset=offset_text(message.offset),
-        timestamp=finite(message.timestamp),
-        attempt=passage.attempt,
-        retries=message.retries,
-        elapsed_s=max(0.0, finite(passage.elapsed_s)),
+        timestamp=min(max(finite(message.timestamp), -_FAR), _FAR),
+        attempt=min(passage.attempt, MOST_ATTEMPTS),
+        retries=min(message.retries, MOST_ATTEMPTS),
+        elapsed_s=min(max(0.0, finite(passage.elapsed_s)), _MOST_SECONDS),
         letter=passage.letter,
         replay=passage.replay,
     )
@@ -140,7 +159,7 @@ def from_retry(message: Message) -> Passage:
     """What was sent through a retry topic; a message that was not, or whose headers are damaged, is one of itself.
 
     Attempts that were counted since it was written there are not in it: `message.retries` has these, and a passage says
-    how it was when it was sent. A damaged history alone is left out.
+    how it was when it was sent. A damaged history alone is left out. A number that no honest message has is damage.
     """
     found, own = _taken(message.headers, _RETRY_NAMES)
     try:
@@ -167,6 +186,7 @@ def from_retry(message: Message) -> Passage:
         history_in(found.get(HISTORY)),
         carried.letter,
         carried.replay,
+        carried.group,
     )
 
 
@@ -255,7 +275,7 @@ def from_dlq(message: Message) -> DlqEntry | None:
     try:
         original = Message(
             texts["original-topic"],
-            _whole(texts["original-partition"]),
+            _whole(texts["original-partition"], 2**31 - 1),
             offset_of(texts["original-offset"]),
             message.key,
             message.value,
@@ -271,16 +291,16 @@ def from_dlq(message: Message) -> DlqEntry | None:
             error_stack=texts["error-stack"],
             failure_type=texts["failure-type"],
             failed_at=instant_of(texts["failed-at"]),
-            retry_count=_whole(texts["retry-count"]),
+            retry_count=_whole(texts["retry-count"], 2**63 - 1),
         )
     except (KeyError, *_DAMAGED):
         return None
 
 
-def _whole(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+def _whole(text: str, most: int) -> int:
+    if not (text.isascii() and text.isdigit()) or (number := int(text)) > most:
         raise ValueError(text)
-    return int(text)
+    return number
 
 
 # ---------------------------------------------------------------- replayed

@@ -22,6 +22,7 @@ from holdfast.runtime.streams.flow import Flow
 from holdfast.runtime.streams.part import Part
 from holdfast.runtime.streams.passage import dlq_topic, retry_topic
 from holdfast.runtime.streams.spec import StreamSpec
+from holdfast.runtime.streams.watch import Watch
 from holdfast.types import Place, Rng
 
 _logger = logging.getLogger("holdfast.worker")
@@ -103,6 +104,17 @@ class StreamPump:
             on_ready=self._wake.set,
             on_done=self._to_commit.set,
         )
+        self._watch = Watch(
+            store,
+            source,
+            stream=spec.name,
+            worker=self.runner.worker,
+            stretch=spec.stretch,
+            clock=clock,
+            is_on=self.runner.can_isolate and source.capabilities.has_positions,
+            on_ready=self._wake.set,
+            on_trouble=self._note_error,
+        )
         self.report = self._reported()
         """How it is doing, as of the last second; from any thread."""
 
@@ -178,6 +190,8 @@ class StreamPump:
                 await self._commit_all(list(flow.parts.values()))
             except SourceError as error:
                 _logger.warning("stream %s: what was finished last is done again by others: %s", self.spec.name, error)
+        await self._watch.revoked(list(flow.parts.values()))
+        await self._watch.close()
         flow.remove(list(flow.parts.values()))  # nobody is left who could finish the rest
         try:
             await self._source.close()
@@ -313,6 +327,13 @@ class StreamPump:
     def _refused(self, errand: Errand, error: SourceError) -> None:
         """The server will never take what was to be sent."""
         self._note_error(str(error))
+        if errand.retry is not None:
+            how = "it is retried in place" if errand.is_light else "it goes without its history"
+            _logger.warning("stream %s: a retry of %s is refused, so %s: %s", self.spec.name, errand.delivery.id, how, error)
+            self._flow.refuse_retry(errand)
+            self._progressed.set()
+            self._wake.set()
+            return
         _logger.error("stream %s: what %s has to send is refused: %s", self.spec.name, errand.delivery.id, error)
         self._flow.refuse(errand.delivery, error)
         self._progressed.set()
@@ -328,6 +349,7 @@ class StreamPump:
     def assigned(self, positions: Mapping[Place, int]) -> None:
         """These are ours from now on."""
         self._flow.add(positions, self._ours)
+        self._watch.assigned([self._flow.parts[place] for place in positions])
         _logger.info("stream %s has %d partitions", self.spec.name, len(self._flow.parts))
         self._wake.set()
 
@@ -340,6 +362,7 @@ class StreamPump:
                     await self._run_out(parts)
             _forget_overtaken(parts)
             await self._run_out(parts)
+            await self._watch.revoked(parts)
             return {part.place: part.take_progress() for part in parts}
         finally:
             self.runner.stop([one for part in parts for one in part.held], "cancelled")
@@ -353,6 +376,7 @@ class StreamPump:
 
     def lost(self, places: Collection[Place]) -> None:
         """Stop what is running of these: it is somebody else's."""
+        self._watch.lost(places)
         parts = self._flow.let_run_out(places)
         self.runner.stop([one for part in parts for one in part.held], "cancelled")
         self._flow.remove(parts)
@@ -412,6 +436,7 @@ class StreamPump:
             if self._clock.monotonic() - looked_s >= _LAG_S:
                 looked_s = self._clock.monotonic()
                 await self._look_at_lags()
+            await self._watch.catch_up()
             self.report = self._reported()
             await self._clock.asleep(_REPORT_S)
 

@@ -14,6 +14,7 @@ from holdfast.json_values import UNSTORABLE, from_json, refuse_unknown, why
 from holdfast.outgoing import Headers, Key, outgoing
 from holdfast.ports import Delivery, Outputs
 from holdfast.runtime.spec import TaskSpec
+from holdfast.runtime.streams.parcels import packed, packed_outputs, unpacked, unpacked_outputs
 from holdfast.types import Attempt, Message, Outgoing, Place
 
 Decode = Callable[[Message], Any]
@@ -48,6 +49,11 @@ class StreamSpec(Struct, frozen=True, kw_only=True, eq=False):
     start: Start
     steps: tuple[float, ...] = ()
     """The delays of the retry topics; empty where it is retried in place."""
+
+    @property
+    def stretch(self) -> int:
+        """So many messages of a partition may have been in flight when a worker died."""
+        return 2 * max(self.in_flight, self.batch)
 
     @property
     def twin_key(self) -> tuple[str, str]:
@@ -110,6 +116,24 @@ class Values:
     def check(self) -> None:
         """Look at the annotations now; ConfigError says which cannot work."""
         self._resolve()
+
+    def pack(self, delivery: MessageDelivery) -> Delivery:
+        """The same delivery as another process can be handed it."""
+        return packed(delivery, delivery.messages)
+
+    def unpack(self, delivery: Delivery) -> MessageDelivery:
+        """What was packed, in that process."""
+        fields = {name: getattr(delivery, name) for name in Delivery.__struct_fields__}
+        return MessageDelivery(**fields, messages=unpacked(delivery), place=("", 0), offsets=())
+
+    def pack_outputs(self, delivery: MessageDelivery) -> bytes:
+        """What its handler has sent there."""
+        return packed_outputs(delivery.outputs.messages if delivery.outputs is not None else [])
+
+    def take_outputs(self, delivery: MessageDelivery, outputs: bytes) -> None:
+        """The same, back here."""
+        delivery.outputs = Collected()
+        delivery.outputs.messages = unpacked_outputs(outputs)
 
     def of(self, delivery: MessageDelivery) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of one run; Invalid where a value is not what the handler takes."""

@@ -12,12 +12,24 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.runtime.run import storable
-from holdfast.types import Attempt, entry_offset, offset_text
+from holdfast.types import Attempt, Change, entry_offset, offset_text
 
 HISTORY_BYTES: Final = 64 * 1024
 """What a message may carry along of its attempts: with more, it might not fit into its topic any longer."""
 
-_TEXTS: Final = ("worker", "error_name", "message", "traceback", "fingerprint", "breaker")
+_TEXTS: Final = {
+    "worker": 500,
+    "error_name": 2_000,
+    "message": 16_000,
+    "traceback": 128_000,
+    "fingerprint": 200,
+    "breaker": 200,
+}
+"""The texts of an attempt, and how many bytes of each are taken from a header: no honest one has more."""
+_MOST_NUMBER: Final = 1_000_000
+_MOST_DELAY_S: Final = 1e10
+_OUTCOMES: Final = frozenset(Change) - {Change.CLAIM, Change.CANCEL, Change.REPLAY, Change.REMOVE}
+"""What an attempt can end in."""
 _LEFT_OUT_BYTES: Final = 48
 _OFFSET: Final = re.compile(r"[0-9]{1,20}(-[0-9]{1,20})?")
 _LAST_INSTANT: Final = 253_402_300_799.0  # in the year 9999
@@ -52,11 +64,33 @@ def history_of(attempts: Sequence[Attempt], limit: int = HISTORY_BYTES) -> bytes
 
 
 def history_in(data: bytes | None) -> tuple[Attempt, ...]:
-    """What `history_of` wrote; nothing of what is damaged."""
+    """What `history_of` wrote; nothing of what is damaged, or of what no store could hold."""
+    if data is None or len(data) > HISTORY_BYTES:
+        return ()
     try:
-        return _decode(data or b"[]")
+        found = _decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return ()
+    return tuple(map(bounded_attempt, found)) if all(map(_is_possible, found)) else ()
+
+
+def _is_possible(attempt: Attempt) -> bool:
+    """Whether an attempt may have been like this, whoever says so."""
+    instants = 0.0 <= attempt.started_at <= _LAST_INSTANT and 0.0 <= attempt.ended_at <= _LAST_INSTANT
+    delay = attempt.delay_s is None or 0.0 <= attempt.delay_s <= _MOST_DELAY_S
+    return 1 <= attempt.number <= _MOST_NUMBER and instants and delay and attempt.outcome in _OUTCOMES
+
+
+def bounded_attempt(attempt: Attempt) -> Attempt:
+    """The attempt with texts that every store can hold, none longer than its bound."""
+    texts = {name: bounded_text(getattr(attempt, name), most) for name, most in _TEXTS.items()}
+    severity = attempt.severity
+    if attempt.failure_type is None:
+        severity = None
+    elif severity is None:
+        severity = attempt.failure_type.severity
+    number = min(max(attempt.number, 1), _MOST_NUMBER)
+    return replace(attempt, number=number, severity=severity, **texts)
 
 
 def _attempt_json(attempt: Attempt) -> bytes:

@@ -163,7 +163,8 @@ def lag_of(partitions: Iterable[PartitionView]) -> int | None:
 
 
 def _partition(worker: str, report: PartitionReport) -> PartitionView:
-    is_resting = bool(report.paused) and not report.in_flight  # nothing of it may begin yet: a retry that is not due
+    # Nothing of it may begin yet: a retry that is not due. But none waits for longer than any of ours would.
+    is_resting = bool(report.paused) and not report.in_flight and report.stuck_s <= report.rest_s
     return PartitionView(
         topic=report.topic,
         partition=report.partition,

@@ -187,7 +187,9 @@ class StoredJob(Struct, kw_only=True, eq=False):
             if self.first_failed_at is None:
                 self.first_failed_at = attempt.ended_at
 
-    def _every_attempt(self) -> tuple[Attempt, ...]:
+    @property
+    def completion(self) -> Attempt | None:
+        """The attempt that completed it, where it is not among those that were written down."""
         ended_at = self.ended_at
         if (
             self.state is not _COMPLETED
@@ -195,7 +197,10 @@ class StoredJob(Struct, kw_only=True, eq=False):
             or self.settled is None
             or any(one.outcome is _COMPLETE and one.number == self.attempt for one in self.attempts)
         ):
-            return tuple(self.attempts)
+            return None
         started_at = ended_at if self.started_at is None else self.started_at
-        last = Attempt(number=self.attempt, started_at=started_at, ended_at=ended_at, worker=self.worker)
-        return (*self.attempts, last)
+        return Attempt(number=self.attempt, started_at=started_at, ended_at=ended_at, worker=self.worker)
+
+    def _every_attempt(self) -> tuple[Attempt, ...]:
+        last = self.completion
+        return tuple(self.attempts) if last is None else (*self.attempts, last)

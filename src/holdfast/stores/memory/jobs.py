@@ -60,18 +60,17 @@ class JobTable:
 
     def move(self, job: StoredJob, change: Change) -> None:
         """Change a job's state as the table of its life allows; at the end of that table the record is gone."""
-        state = lifecycle.after(job.state, change)
-        kind = (job.new.queue, job.new.task)
-        self._tallies[*kind, job.state] -= 1
-        if state is None:
-            self._forget(job)
-        else:
-            self._tallies[*kind, state] += 1
-            job.state = state
+        self._enter(job, lifecycle.after(job.state, change))
+
+    def move_again(self, job: StoredJob, change: Change) -> None:
+        """The same for work that is no job, has ended, and ends once more."""
+        assert lifecycle.is_allowed(job.state, change, is_again=True)  # noqa: S101 - no other end takes effect
+        self._enter(job, lifecycle.LIFECYCLE[change].after)
 
     def end(self, job: StoredJob, now: float, keep_s: float | None) -> None:
         """A job has reached a terminal state, and is to be kept for so long."""
         job.ended_at = now
+        job.kept_until = None
         if keep_s is not None:
             has_key = job.new.idempotency_key is not None
             job.kept_until = now + (max(keep_s, self._key_window_s) if has_key else keep_s)
@@ -87,6 +86,15 @@ class JobTable:
                 self.move(job, Change.REMOVE)
                 n += 1
         return n
+
+    def _enter(self, job: StoredJob, state: JobState | None) -> None:
+        kind = (job.new.queue, job.new.task)
+        self._tallies[*kind, job.state] -= 1
+        if state is None:
+            self._forget(job)
+        else:
+            self._tallies[*kind, state] += 1
+            job.state = state
 
     def _answer_to(self, new: NewJob, ids: set[str], keys: dict[KeyScope, NewJob], now: float) -> Enqueued:
         """What becomes of a new job, beside those of its batch that came before it."""

@@ -34,7 +34,7 @@ from holdfast.ports import (
     Transaction,
     WorkerRecord,
 )
-from holdfast.stores.ends import decide_ends, ending_of, key_of
+from holdfast.stores.ends import Ending, Known, ending_of, rounds_of, with_states
 from holdfast.stores.memory.job import StoredJob
 from holdfast.stores.memory.jobs import JobTable
 from holdfast.stores.memory.ready import ReadyJobs
@@ -279,22 +279,32 @@ class MemoryStore:
     def _end_all(
         self, jobs: Sequence[NewJob], answers: list[Enqueued], stored: Sequence[StoredJob], now: float
     ) -> list[Enqueued]:
-        answers, ended = decide_ends(jobs, answers)
         new_ids = {job.new.id for job in stored}
-        for one in ended:
-            job = self._jobs.get(one.id)
-            assert job is not None  # noqa: S101 - it was there, or was added just now
+        states: dict[int, JobState] = {}
+        for ends in rounds_of(jobs, answers):
+            for place, one in ends.items():
+                job = self._jobs.get(one.id)
+                assert job is not None  # noqa: S101 - it was there, or was added just now
+                known = Known(job.state, job.ended_at or 0.0, job.attempts, job.completion)
+                if (ending := ending_of(one, known)) is not None:
+                    self._end(job, ending, now, is_new=one.id in new_ids)
+                states[place] = job.state
+        return with_states(answers, states)
+
+    def _end(self, job: StoredJob, ending: Ending, now: float, *, is_new: bool) -> None:
+        change = ending.end.change
+        if job.state.is_terminal:
+            self._jobs.move_again(job, change)
+        else:
             if job.state is _RUNNING:
                 self._take_away(job)
             else:
-                if one.id not in new_ids:
+                if not is_new:
                     self._ready.remove(job)
                 self._jobs.move(job, _CLAIM)
-            ending = ending_of(one, {key_of(attempt) for attempt in job.attempts})
-            self._jobs.move(job, ending.end.change)
-            job.take_end(ending)
-            self._jobs.end(job, now, ending.end.keep_s)
-        return answers
+            self._jobs.move(job, change)
+        job.take_end(ending)
+        self._jobs.end(job, now, ending.end.keep_s)
 
     def _change(self, id: str, operation: Operation) -> Changed:  # noqa: A002
         job = self._jobs.get(id)

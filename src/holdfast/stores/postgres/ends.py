@@ -1,15 +1,24 @@
-"""Ends jobs that did not run here, in the transaction that adds them or finds them unfinished."""
+"""Ends jobs that did not run here, in the transaction that adds or finds them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import Struct, json, structs
+from msgspec import Struct, json
 
 from holdfast.errors import ConfigError, Unwritable
-from holdfast.ports import Enqueued
-from holdfast.stores.ends import AttemptKey, Ending, decide_ends, ending_of, key_of, settled_by, state_after
+from holdfast.policy.lifecycle import READY
+from holdfast.stores.ends import (
+    Ending,
+    ending_of,
+    known_of,
+    may_end,
+    rounds_of,
+    settled_by,
+    state_after,
+    with_states,
+)
 from holdfast.stores.lanes import LaneKey
 from holdfast.stores.postgres.arrays import blobs, bools, floats, ints, plain, texts
 from holdfast.stores.postgres.enqueue import AT_ONCE, Setting, Statement, Steps, add_jobs_with_keys
@@ -22,6 +31,7 @@ _SQL = load("ends.sql")
 _END: Final = _SQL["end"].replace(":letters", load("settle.sql")["letters"])
 _PEOPLE: Final = load("people.sql")
 _ATTEMPTS: Final = load("reads.sql")["attempts"]
+_FORGET_LETTERS: Final = load("letters.sql")["forget"]
 _NOTIFY: Final = load("values.sql")["notify"]
 _KINDS: Final[dict[str, Callable[[Any], object]]] = {
     "seqs": ints,
@@ -56,15 +66,20 @@ class _Row(Struct):
     lane: int
     priority: int
     due_at: float
-    state: str
+    state: JobState
     token: bytes | None
+    changed_at: float
+    settled: int
+    attempt: int
+    started_at: float | None
+    worker: str
 
 
 class JobsGone(Exception):
-    """A job that was known, and had not ended, was removed before it could be locked; roll back, and begin again."""
+    """A job that was known was removed before it could be locked; roll back, and begin again."""
 
 
-_Rows = Mapping[str, _Row]
+_States = dict[str, JobState]
 _Part = Generator[Statement, list[Any], None]
 
 
@@ -77,34 +92,44 @@ def check_no_ends(jobs: Sequence[NewJob]) -> None:
 
 
 def add_ended_jobs(jobs: Sequence[NewJob], lanes: Mapping[LaneKey, int], setting: Setting) -> Steps:
-    """Add those that are new, and end those that come with their end and have not ended, inside of a transaction."""
+    """Add those that are new, and end those that come with their end, inside of a transaction."""
     answers = yield from add_jobs_with_keys(jobs, lanes, setting)
-    ids = [job.id for job, answer in zip(jobs, answers, strict=True) if job.end is not None and answer.id == job.id]
-    found = yield _PEOPLE["look"], {"ids": texts(ids)}
-    rows = {row.id: row for row in (_Row(plain(id), *rest) for id, *rest in found)}  # noqa: A001
-    told, ended = decide_ends(jobs, [_as_locked(answer, rows) for answer in answers])
-    if not all(job.id in rows for job in ended):
+    new_ids = {answer.id for answer in answers if answer.is_new}
+    states: dict[int, JobState] = {}
+    for ends in rounds_of(jobs, answers):
+        after = yield from _end(list(ends.values()), new_ids, setting)
+        states |= {place: after[job.id] for place, job in ends.items()}
+        new_ids = set()
+    return with_states(answers, states)
+
+
+def _end(jobs: Sequence[NewJob], new_ids: set[str], setting: Setting) -> Generator[Statement, list[Any], _States]:
+    """End those of these that do, by seq, as others lock them too; the states of all of them then."""
+    found = yield _SQL["look"], {"ids": texts([job.id for job in jobs])}
+    rows = {row.id: row for row in map(_row, found)}
+    if len(rows) < len(jobs):
         raise JobsGone
-    yield from _end(ended, {answer.id for answer in answers if answer.is_new}, rows, setting)
-    return told
-
-
-def _as_locked(answer: Enqueued, rows: _Rows) -> Enqueued:
-    row = rows.get(answer.id)
-    return answer if row is None else structs.replace(answer, state=JobState(row.state))
-
-
-def _end(ended: Sequence[NewJob], new_ids: set[str], rows: _Rows, setting: Setting) -> _Part:
-    """End these, by seq, as others lock them too."""
-    ended = sorted(ended, key=lambda job: rows[job.id].seq)
-    known: dict[int, set[AttemptKey]] = {}
-    old = [rows[job.id].seq for job in ended if job.id not in new_ids]
+    jobs = sorted((job for job in jobs if may_end(job, rows[job.id].state)), key=lambda job: rows[job.id].seq)
+    attempts: dict[int, list[Attempt]] = {}
+    old = [rows[job.id].seq for job in jobs if job.id not in new_ids]
     if old:
         for seq, record in (yield _ATTEMPTS, {"seqs": ints(old)}):
-            known.setdefault(seq, set()).add(key_of(_decode_attempt(record)))
-    endings = [ending_of(job, known.get(rows[job.id].seq, ())) for job in ended]
+            attempts.setdefault(seq, []).append(_decode_attempt(record))
+    known = {job.id: known_of(rows[job.id], attempts.get(rows[job.id].seq, ())) for job in jobs}
+    endings = [ending for job in jobs if (ending := ending_of(job, known[job.id])) is not None]
+    yield from _take_away([rows[one.job.id] for one in endings], setting)
+    yield from _write(endings, rows, setting)
+    return {row.id: row.state for row in rows.values()} | {one.job.id: state_after(one.end) for one in endings}
+
+
+def _row(found: Sequence[Any]) -> _Row:
+    id, seq, lane, priority, due_at, state, token, changed_at, settled, attempt, started_at, worker = found  # noqa: A001
+    facts = (changed_at, settled, attempt, started_at, plain(worker))
+    return _Row(plain(id), seq, lane, priority, due_at, JobState(state), token, *facts)
+
+
+def _write(endings: Sequence[Ending], rows: Mapping[str, _Row], setting: Setting) -> _Part:
     attempts = [(rows[one.job.id].seq, record) for one in endings for record in _records_of(one)]
-    yield from _take_away([rows[job.id] for job in ended], setting)
     for start in range(0, len(endings), AT_ONCE):
         some = endings[start : start + AT_ONCE]
         columns = zip(*(_row_of(one, rows[one.job.id]) for one in some), strict=True)
@@ -116,14 +141,17 @@ def _end(ended: Sequence[NewJob], new_ids: set[str], rows: _Rows, setting: Setti
 
 
 def _take_away(rows: Sequence[_Row], setting: Setting) -> _Part:
-    """They leave the line; whoever runs one of them loses the lease, and is told so."""
-    waiting = [row for row in rows if row.state != "running"]
+    """They leave the line, and the letters; whoever runs one of them loses the lease, and is told so."""
+    waiting = [row for row in rows if row.state in READY]
     if waiting:
         places = {"seqs": ints([row.seq for row in waiting]), "dues": floats([row.due_at for row in waiting])}
         lanes, priorities = ints([row.lane for row in waiting]), ints([row.priority for row in waiting])
         yield _PEOPLE["forget_delayed"], places
         yield _PEOPLE["forget_ready"], {"lanes": lanes, "priorities": priorities, **places}
-    running = [row for row in rows if row.state == "running"]
+    letters = [row.seq for row in rows if row.state is JobState.DEAD_LETTER]
+    if letters:
+        yield _FORGET_LETTERS, {"seqs": ints(letters)}
+    running = [row for row in rows if row.state is JobState.RUNNING]
     if running:
         ids, tokens = texts([row.id for row in running]), blobs([row.token for row in running])
         yield _PEOPLE["tell_holders"], {"ids": ids, "tokens": tokens}
@@ -150,7 +178,7 @@ def _row_of(one: Ending, row: _Row) -> Iterable[Any]:
         failure = (True, failed.failure_type.value, severity, *failed_texts, failed.ended_at)
     return (
         row.seq,
-        row.state,
+        row.state.value,
         state,
         settled_by(end),
         GIVEN_UP.get(state),

@@ -1,3 +1,8 @@
+-- By the order of the table, as everybody else locks them.
+-- name: look
+SELECT id, seq, lane, priority, due_at, state, token, changed_at, settled, attempt, started_at, worker
+FROM holdfast_jobs WHERE id = ANY (%(ids)s::text[]) ORDER BY seq FOR UPDATE
+
 -- Whoever holds the lease loses it: no token is right from now on, nor the one of an earlier settlement. The rows are locked.
 -- name: end
 WITH clock AS MATERIALIZED (SELECT :now AS now),

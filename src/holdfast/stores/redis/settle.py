@@ -26,7 +26,8 @@ class _Way(Struct, frozen=True):
     """What a change does to a job."""
 
     number: int
-    """How its state says that it was this one; never renumber, lua/settle.lua knows that of release."""
+    """How its state says that it was this one; never renumber: lua/settle.lua knows that of release, and lua/ends.lua
+    that of complete."""
     state: int
     is_end: bool
 

@@ -1,10 +1,11 @@
 -- name: look
-SELECT json_group_array(json_array(id, seq, lane, state, hex(token)))
+SELECT json_group_array(json_array(id, seq, lane, state, hex(token), changed_at, settled, attempt, started_at, worker))
 FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(?))
 
 -- Whoever holds the lease loses it: no token is right from now on, nor the one of an earlier settlement.
 -- Values: 0 id, 1 state, 2 settled, 3 given_up, 4 result, 5 keep_s, 6 reason, 7 started_at, 8 attempt, 9 worker, 10 is_failure,
--- 11 failure_type, 12 severity, 13 error_name, 14 message, 15 fingerprint, 16 failed_at, 17 first_failed_at.
+-- 11 failure_type, 12 severity, 13 error_name, 14 message, 15 fingerprint, 16 failed_at, 17 first_failed_at,
+-- 18 the state before.
 -- name: end
 UPDATE holdfast_jobs AS job
 SET state = one.value ->> 1, changed_at = :now, settled = one.value ->> 2, settled_token = NULL, token = NULL,
@@ -26,4 +27,4 @@ SET state = one.value ->> 1, changed_at = :now, settled = one.value ->> 2, settl
     first_failed_at = coalesce(first_failed_at, one.value ->> 17)
 FROM json_each(:rows) AS one
 WHERE job.id = one.value ->> 0
-    AND state IN ('queued', 'retrying', 'waiting', 'running')
+    AND state = one.value ->> 18

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.errors import SourceAway, SourceError
+from holdfast.errors import NotSent, SourceAway, SourceError
 from holdfast.policy import bounds
 from holdfast.streams.memory.group import Group
 from holdfast.types import Message, Outgoing, Place
@@ -115,5 +115,5 @@ class MemoryBroker:
             self._turns += 1
             partition = self._turns % n
         if not 0 <= partition < n:
-            raise SourceError(f"topic {message.topic!r} has no partition {partition}: there are {n}")
+            raise NotSent(f"topic {message.topic!r} has no partition {partition}: there are {n}")
         return message.topic, partition

@@ -17,7 +17,8 @@ _ESCAPES: Final = "in a user name or password write %2F for /, %3F for ?, %23 fo
 _NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
 _GROUP: Final = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:,@]*)(:\d{0,5})?")
-_OURS: Final = ("db", "shards", "field", "max_entries", "stream", "client_name")
+_OF_STREAM: Final = ("shards", "field", "max_entries", "claim_after", "handover")
+_OURS: Final = ("db", *_OF_STREAM, "stream", "client_name")
 
 
 class Address(Struct, frozen=True, kw_only=True):
@@ -29,7 +30,7 @@ class Address(Struct, frozen=True, kw_only=True):
     """For people, without the password."""
     stream: str
     options: dict[str, str]
-    """Those of the stream, not of the server: shards, field, max_entries."""
+    """Those of the stream and its consumers, not of the server: shards, field, max_entries, claim_after, handover."""
 
 
 def address_of(url: str) -> Address:
@@ -55,7 +56,7 @@ def address_of(url: str) -> Address:
         raise ConfigError(f"url: names no stream; it must be one such as {_FORM}, or unix:///redis.sock?stream=orders")
     if not options.get("db", "0").isdecimal():
         raise ConfigError(f"url: db={options['db']!r} must be a number, as in ?db=0")
-    own: dict[str, str] = {name: options.pop(name) for name in ("shards", "field", "max_entries") if name in options}
+    own: dict[str, str] = {name: options.pop(name) for name in _OF_STREAM if name in options}
     if parts.scheme != "unix":
         options.pop("db", None)
     query = urlencode(options, safe="/", quote_via=quote)

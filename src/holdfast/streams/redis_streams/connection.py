@@ -1,7 +1,11 @@
-"""One connection to a server: commands go together, once again when an answer is lost, and never more often."""
+"""One connection to a server: commands go together, once again when an answer is lost, and never more often.
+
+A command that may take something, as a read of a group does, goes once.
+"""
 
 from __future__ import annotations
 
+import re
 import select
 import socket
 from collections.abc import Callable, Sequence
@@ -16,7 +20,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from holdfast.streams.redis_streams.address import Address
-from holdfast.streams.redis_streams.faults import LOST, is_for_another, translated
+from holdfast.streams.redis_streams.faults import LOST, AnswerLost, is_for_another, translated
 from holdfast.streams.redis_streams.scripts import TEXTS, Word
 
 Words = tuple[Word, ...]
@@ -32,6 +36,7 @@ _KEEPALIVE: Final = {
     for name, value in {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}.items()
     if hasattr(socket, name)
 }
+_ABOUT: Final = re.compile(rb"id=(\d+) addr=(\S+)")
 _pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 
 
@@ -66,14 +71,20 @@ def _introduce(wire: Any) -> None:
 class Connection:
     """A connection, opened when it is needed and anew after an error. It is used by one thread at a time."""
 
-    def __init__(self, address: Address, answer_within_s: float) -> None:
+    def __init__(self, address: Address, answer_within_s: float, *, takes: bool = False) -> None:
         self._location = address.location
+        self._takes = takes
+        """Whether it is for commands that take something, of which none may come late."""
         self._answer_within_s = answer_within_s
         self._pool = _pool(address.url, answer_within_s)
         self._wire: Any = None
         self._node: tuple[str, int] | None = None
         """Of a cluster: the node that has our keys, which may be another than that of the URL."""
         self._is_hung_up = False
+        self._client: tuple[bytes, bytes] | None = None
+        """How the server calls this connection: an id, and where it comes from."""
+        self._stale: list[tuple[bytes, bytes]] = []
+        """Connections that an answer was lost on: the server may not have read yet what was asked there."""
         self.can_wake = True
         """Whether the server has told this connection's id, without which a wait cannot be ended."""
         self.losses = 0
@@ -110,29 +121,17 @@ class Connection:
             raise translated(error, self._location) from error
         return replies
 
-    def wait(self, command: Words, wait_s: float, bell: socket.socket, wake: Callable[[int], None]) -> Any:
-        """The reply to a command that may wait in the server for so long.
+    def ask_once(self, command: Words) -> Any:
+        """Send a command that must not be done twice, and answer; AnswerLost when nobody knows whether it was done."""
+        return self._once(command, lambda: self._send((command,))[0])
+
+    def wait(self, command: Words, wait_s: float, bell: socket.socket, wake: Callable[[bytes], None]) -> Any:
+        """The reply to a command that may wait in the server for so long, and must not be done twice.
 
         While there is something to read from `bell`, `wake` is called with the id of this connection's client, to end
-        the wait.
+        the wait. AnswerLost as with `ask_once`.
         """
-        try:
-            try:
-                reply = self._wait(command, wait_s, bell, wake)
-            except LOST:
-                self.losses += 1
-                if self._is_hung_up:
-                    raise
-                reply = self._wait(command, wait_s, bell, wake)  # once more, on a new connection
-            if isinstance(reply, ResponseError) and is_for_another(reply):
-                self._turn_to(reply)
-                reply = self._wait(command, wait_s, bell, wake)
-        except (RedisError, OSError) as error:
-            self.losses += 1
-            raise translated(error, self._location) from error
-        if isinstance(reply, ResponseError):
-            raise translated(reply, self._location) from reply
-        return reply
+        return self._once(command, lambda: self._wait(command, wait_s, bell, wake))
 
     def follow(self, other: Connection) -> None:
         """Go to the same node of a cluster as another one."""
@@ -165,7 +164,49 @@ class Connection:
                 wire.host, wire.port = self._node
             self._wire = wire
             wire.connect()
+            if self._takes:
+                self._get_known(wire)
         return self._wire
+
+    def _get_known(self, wire: Any) -> None:
+        """Learn how the server calls this connection, and have it close those before, so that nothing comes late."""
+        wire.send_command("CLIENT", "INFO", check_health=False)
+        reply = _read(wire)
+        found = None if isinstance(reply, Exception) else _ABOUT.match(reply)
+        self._client = None if found is None else (found[1], found[2])
+        self.can_wake = found is not None
+        for number, place in self._stale:
+            wire.send_command("CLIENT", "KILL", "ID", number, "ADDR", place, check_health=False)
+            _read(
+                wire
+            )  # it was closed already, or this user may not do it: then a late read is mended by the next look
+        self._stale.clear()
+
+    def _once(self, command: Words, send: Callable[[], Any]) -> Any:
+        try:
+            self._connected()
+            for _ in range(_TURNS + 1):
+                reply = self._answer(send)
+                if not _is_undone(reply):
+                    break
+                self._turn_to(reply)
+                self._load([command])
+        except (RedisError, OSError) as error:  # of connecting: nothing was asked yet
+            self.close()
+            self._node = None
+            raise translated(error, self._location) from error
+        if isinstance(reply, ResponseError):
+            raise translated(reply, self._location) from reply
+        return reply
+
+    def _answer(self, send: Callable[[], Any]) -> Any:
+        try:
+            return send()
+        except (RedisError, OSError) as error:
+            self.losses += 1
+            if self._client is not None:
+                self._stale.append(self._client)
+            raise AnswerLost(str(translated(error, self._location))) from error
 
     def _send(self, commands: Sequence[Words]) -> list[Any]:
         try:
@@ -176,13 +217,9 @@ class Connection:
             self.close()
             raise
 
-    def _wait(self, command: Words, wait_s: float, bell: socket.socket, wake: Callable[[int], None]) -> Any:
+    def _wait(self, command: Words, wait_s: float, bell: socket.socket, wake: Callable[[bytes], None]) -> Any:
         try:
             wire = self._connected()
-            if not hasattr(wire, "holdfast_id"):
-                wire.send_command("CLIENT", "ID", check_health=False)
-                wire.holdfast_id = _read(wire)
-                self.can_wake = isinstance(wire.holdfast_id, int)
             wire.send_packed_command([_pack(command)], check_health=False)
             self._await_reply(wire, wait_s, bell, wake)
             return _read(wire)
@@ -190,7 +227,7 @@ class Connection:
             self.close()
             raise
 
-    def _await_reply(self, wire: Any, wait_s: float, bell: socket.socket, wake: Callable[[int], None]) -> None:
+    def _await_reply(self, wire: Any, wait_s: float, bell: socket.socket, wake: Callable[[bytes], None]) -> None:
         """Return when there is something to read."""
         sock = wire._sock
         is_rung = False
@@ -205,8 +242,8 @@ class Connection:
             for_s -= _AGAIN_S
             if for_s < 0:
                 raise RedisTimeoutError("no answer in time")
-            if self.can_wake:
-                wake(wire.holdfast_id)
+            if self._client is not None:
+                wake(self._client[0])
 
     def _turn_to(self, reply: ResponseError) -> None:
         """Nothing was done: next is the node that has our keys, or whom the address leads to by now."""
@@ -217,10 +254,13 @@ class Connection:
 
     def _send_undone(self, commands: Sequence[Words]) -> list[Any]:
         """The server did not know the scripts, or is another one: load them, and send once more."""
+        self._load(commands)
+        return self._send(commands)
+
+    def _load(self, commands: Sequence[Words]) -> None:
         texts = {words[1]: TEXTS[words[1]] for words in commands if words[0] == b"EVALSHA" and words[1] in TEXTS}
         if texts:
             self._send([(b"SCRIPT", b"LOAD", text) for text in texts.values()])
-        return self._send(commands)
 
 
 def _read(wire: Any) -> Any:

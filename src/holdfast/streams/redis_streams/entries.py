@@ -56,14 +56,18 @@ def read_entries(topic: str, partition: int, entries: Sequence[Any], field: byte
 
 
 def read_rows(topic: str, partition: int, rows: Sequence[Any], field: bytes, batch: Batch) -> None:
-    """Add entries that were taken from others: id, fields (None: gone) and counted attempts (None: none)."""
-    for id, fields, retries in rows:  # noqa: A001
+    """Add entries that were taken from others: id, fields (None: gone), counted attempts and deaths (None: none)."""
+    for id, fields, retries, deaths in rows:  # noqa: A001
         offset = offset_of(id)
         parts = _parts_of(fields, field) if fields is not None else (None, None, _NO_HEADERS)
         written_at = (offset >> _SHIFT) / 1000
         batch.ids[offset] = id
         batch.messages.append(
-            Message(topic, partition, offset, *parts, written_at, int(retries or 0), is_gone=fields is None)
+            Message(
+                *(topic, partition, offset, *parts, written_at, int(retries or 0)),
+                is_gone=fields is None,
+                deaths=int(deaths or 0),
+            )
         )
 
 

@@ -51,6 +51,19 @@ _GONE: Final = ("NOGROUP", "UNBLOCKED")
 """The stream or its group is not there any more: the second is said to those who wait for it."""
 
 
+_HOPELESS_CODES: Final = frozenset({"WRONGTYPE", "CROSSSLOT"})
+_HOPELESS: Final = (
+    "cannot write a message",
+    "too large to be stored",
+    "invalid bulk length",
+    "invalid multibulk length",
+)
+
+
+class AnswerLost(SourceAway):
+    """The connection broke before the answer: whether the server has done what it was asked for is not known."""
+
+
 class NoGroup(SourceAway):
     """The consumer group is gone, perhaps with its stream; it can be made again."""
 
@@ -77,6 +90,13 @@ def code_of(error: BaseException) -> str:
 def is_for_another(error: BaseException) -> bool:
     """Whether another server may take it: after a failover the address is another's, and in a cluster a node's."""
     return code_of(error) in _ELSEWHERE
+
+
+def is_hopeless(error: BaseException | None) -> bool:
+    """Whether a message that was answered so will never be taken, whatever people do about rights and settings."""
+    if not isinstance(error, exceptions.ResponseError):
+        return False
+    return code_of(error) in _HOPELESS_CODES or any(words in str(error) for words in _HOPELESS)
 
 
 def translated(error: BaseException, location: str) -> SourceError:

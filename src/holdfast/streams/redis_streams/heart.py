@@ -18,6 +18,8 @@ from holdfast.streams.redis_streams.layout import Layout, Stream
 from holdfast.streams.redis_streams.scripts import BEAT
 from holdfast.types import Place
 
+_OTHERS: Final = 2
+"""What the server answers when living members have another number of shards."""
 _OFTEN_S: Final = 1.0
 """So often it beats at least: how soon shards are handed over depends on it."""
 
@@ -144,7 +146,7 @@ class Heart:
             [self._layout.base],
             self.consumer,
             max(1, int(self._alive_s * 1000)),
-            self._layout.shards if self._layout.shards > 1 else 0,
+            self._layout.shards,
             int(self._joins),
             self._before,
             *releases,
@@ -152,6 +154,11 @@ class Heart:
         (reply,) = self._connection.ask(command)
         if not reply[0]:
             return None
+        if reply[0] == _OTHERS:
+            raise SourceError(
+                f"{self._layout.topic}: the group {self._group.decode()} is at work with ?shards={reply[1]}, and "
+                f"cannot with {self._layout.shards} at the same time; stop all its workers, then change the URL everywhere"
+            )
         _, dead, surplus, shards = reply
         mine = frozenset(shards)
         new = mine - (self._told - releases)

@@ -11,7 +11,7 @@ from holdfast.ports import Clock
 from holdfast.streams.redis_streams.connection import Connection
 from holdfast.streams.redis_streams.desk import Desk
 from holdfast.streams.redis_streams.entries import Batch
-from holdfast.streams.redis_streams.faults import NoGroup
+from holdfast.streams.redis_streams.faults import AnswerLost, NoGroup
 from holdfast.streams.redis_streams.layout import Layout, Stream
 from holdfast.streams.redis_streams.looks import unread_gone
 from holdfast.streams.redis_streams.reader import LONGEST_S, SHORT_S, Got, Reader
@@ -21,7 +21,7 @@ from holdfast.types import Message
 
 _log: Final = logging.getLogger("holdfast.streams")
 _MENDINGS: Final = 3
-"""So often one `receive` makes groups that are gone; after that it says that something is wrong."""
+"""So often one `receive` makes groups that are gone, or asks what a lost answer had; then it says what is wrong."""
 
 
 class Intake:
@@ -110,11 +110,12 @@ class Intake:
         while True:
             try:
                 messages = await self._look(limit, deadline_s)
-            except NoGroup:
+            except (NoGroup, AnswerLost) as error:
                 mendings += 1
                 if mendings > _MENDINGS:
                     raise
-                await self._make_groups()
+                if isinstance(error, NoGroup):
+                    await self._make_groups()
                 continue
             if messages or self._clock.monotonic() >= deadline_s:
                 return messages
@@ -158,6 +159,13 @@ class Intake:
         try:
             got = await asyncio.shield(reading)
         except asyncio.CancelledError:
+            raise
+        except AnswerLost:  # reading on would bring what comes after the entries that it may have had
+            self._reading = None
+            for stream in self._streams:
+                if stream.is_owned:
+                    stream.doubt()
+            self._is_adoption_due = True
             raise
         except BaseException:
             self._reading = None
@@ -228,8 +236,8 @@ class Intake:
                 self._on_given_up()
                 return
             if self._is_ours(stream, piece.tenure):
-                stream.cursor = piece.cursor
                 self._put_away(stream, piece.batch)
+                stream.adopted(piece.cursor)
         self._is_adoption_due = bool(self._unadopted())
 
     def _unadopted(self) -> list[Stream]:
@@ -268,7 +276,7 @@ class Intake:
             if self._is_ours(one.stream, one.tenure):
                 self._put_away(one.stream, one.batch)
                 if one.pending > len(one.stream.held):  # an answer with entries in it was lost
-                    one.stream.cursor = b"-"
+                    one.stream.doubt()
                     self._is_adoption_due = True
         self._warn(unread)
 

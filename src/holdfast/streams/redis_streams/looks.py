@@ -9,19 +9,19 @@ from redis.exceptions import ResponseError
 
 from holdfast.ports import Lag
 from holdfast.streams.redis_streams.connection import Connection
+from holdfast.streams.redis_streams.counting import Counting
 from holdfast.streams.redis_streams.entries import Batch, offset_of, read_entries
 from holdfast.streams.redis_streams.faults import translated
 from holdfast.streams.redis_streams.heart import group_facts
 from holdfast.streams.redis_streams.layout import Stream
-from holdfast.streams.redis_streams.scripts import COUNT
 from holdfast.types import Message
 
 PAGE: Final = 500
-_MOST_COUNTED: Final = 10_000
-"""Entries that are counted one by one, where the server does not know how many there are."""
 
 
-def read_lags(connection: Connection, streams: Sequence[Stream], group: bytes, *, latest: bool) -> list[Lag]:
+def read_lags(
+    connection: Connection, streams: Sequence[Stream], group: bytes, counting: Counting, *, latest: bool
+) -> list[Lag]:
     """What is not read yet, and what is pending, of each stream; a stream that is not there has nothing."""
     asks = [(b"XINFO", word, stream.key) for stream in streams for word in (b"STREAM", b"GROUPS")]
     replies = connection.try_all(*asks) if asks else []
@@ -33,12 +33,18 @@ def read_lags(connection: Connection, streams: Sequence[Stream], group: bytes, *
             lags.append(Lag(topic=stream.topic, partition=stream.partition, lag=0))
             continue
         facts = dict(zip(about[::2], about[1::2], strict=True))
-        lags.append(_lag(connection, stream, facts, group_facts(groups, group), latest=latest))
+        lags.append(_lag(connection, stream, facts, group_facts(groups, group), counting, latest=latest))
     return lags
 
 
 def _lag(
-    connection: Connection, stream: Stream, facts: dict[bytes, Any], mine: dict[bytes, Any], *, latest: bool
+    connection: Connection,
+    stream: Stream,
+    facts: dict[bytes, Any],
+    mine: dict[bytes, Any],
+    counting: Counting,
+    *,
+    latest: bool,
 ) -> Lag:
     length = int(facts[b"length"])
     end = offset_of(facts[b"last-generated-id"])
@@ -47,7 +53,7 @@ def _lag(
     delivered: bytes = mine[b"last-delivered-id"]
     unread = mine.get(b"lag")
     if unread is None:
-        unread = _count(connection, stream, delivered, length)
+        unread = _unread(connection, stream, facts, mine, counting)
     position = None if delivered == b"0-0" else offset_of(delivered) + 1
     pending = int(mine[b"pending"])
     if pending:
@@ -56,10 +62,20 @@ def _lag(
     return Lag(topic=stream.topic, partition=stream.partition, lag=int(unread) + pending, position=position, end=end)
 
 
-def _count(connection: Connection, stream: Stream, delivered: bytes, length: int) -> int:
-    """Since entries were deleted out of order the server does not know; beyond a bound, no more than there are."""
-    (found,) = connection.ask(COUNT.call([stream.key], delivered, _MOST_COUNTED))
-    return int(found) if found < _MOST_COUNTED else max(length, int(found))
+def _unread(
+    connection: Connection, stream: Stream, facts: dict[bytes, Any], mine: dict[bytes, Any], counting: Counting
+) -> int:
+    """Since unread entries were deleted, or as it is Redis 6.2, the server does not know: they are counted.
+
+    Where there are too many to count them in one look: at most so many as Redis 7 has numbers for, or else at least
+    those that were counted so far.
+    """
+    count, is_all = counting.count(connection, stream.key, mine[b"last-delivered-id"], facts[b"last-generated-id"])
+    count = min(count, int(facts[b"length"]))  # some of those that were counted may be trimmed by now
+    added, read = facts.get(b"entries-added"), mine.get(b"entries-read")
+    if is_all or added is None or read is None:
+        return count
+    return max(count, min(int(facts[b"length"]), int(added) - int(read)))
 
 
 def unread_gone(connection: Connection, streams: Sequence[Stream], group: bytes) -> dict[Stream, int]:

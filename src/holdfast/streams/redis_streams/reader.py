@@ -100,7 +100,7 @@ class Reader:
         """The wait takes nothing: only a script can tell, at that very moment, whether a shard is still ours."""
         keys = [self._base, *(stream.key for stream in streams)]
         command = READ.call(keys, self._group, consumer, count, *(stream.shard for stream in streams))
-        (reply,) = self._connection.ask(command)
+        reply = self._connection.ask_once(command)
         if reply[0] or wait_s <= 0:
             return reply[0]
         _, mine, ids = reply
@@ -109,14 +109,13 @@ class Reader:
             return None
         milliseconds = max(1, int(wait_s * 1000))
         if self._wait((b"XREAD", b"COUNT", 1, b"BLOCK", milliseconds, b"STREAMS", *mine, *ids), wait_s):
-            (reply,) = self._connection.ask(command)
-            return reply[0]
+            return self._connection.ask_once(command)[0]
         return None
 
     def _wait(self, command: Words, wait_s: float) -> Any:
         return self._connection.wait(command, wait_s, self._bell, self._unblock)
 
-    def _unblock(self, client: int) -> None:
+    def _unblock(self, client: bytes) -> None:
         with suppress(SourceError):  # then the wait ends by itself, or the server is away
             self._control.follow(self._connection)
             self._control.ask((b"CLIENT", b"UNBLOCK", client))

@@ -35,5 +35,4 @@ RESCUE: Final = _script("rescue")
 ADOPT: Final = _script("adopt")
 COMMIT: Final = _script("commit")
 SEND: Final = _script("send")
-COUNT: Final = _script("count")
-TEXTS: Final = {script.sha: script.text for script in (BEAT, LEAVE, READ, RESCUE, ADOPT, COMMIT, SEND, COUNT)}
+TEXTS: Final = {script.sha: script.text for script in (BEAT, LEAVE, READ, RESCUE, ADOPT, COMMIT, SEND)}

@@ -19,6 +19,7 @@ from holdfast.streams.redis_streams.layout import Layout, Stream
 from holdfast.streams.redis_streams.reader import Reader
 from holdfast.streams.redis_streams.scripts import COMMIT, LEAVE, Word
 from holdfast.streams.redis_streams.server import look_at_server, make_groups
+from holdfast.streams.redis_streams.shards import look_at_shards
 from holdfast.types import Message, Place, entry_id
 
 _log: Final = logging.getLogger("holdfast.streams")
@@ -61,7 +62,7 @@ class Seat:
         self._is_away = False
         self._handing: asyncio.Task[None] | None = None
         self._commits = Desk("commits", self._location, Connection(address, answer_within_s))
-        reads = Connection(address, answer_within_s)
+        reads = Connection(address, answer_within_s, takes=True)
         self._reads = Desk("reads", self._location, reads)
         beat_within_s = min(_BEAT_WITHIN_S, answer_within_s)
         self._reader = Reader(reads, Connection(address, beat_within_s), group, layout.base, field)
@@ -95,6 +96,8 @@ class Seat:
 
         def join(connection: Connection) -> tuple[tuple[str, ...], Beat]:
             warnings = look_at_server(connection, self._location, self._streams[0].topic)
+            topics = list(dict.fromkeys(stream.topic for stream in self._streams))
+            warnings += look_at_shards(connection, self._layout, topics, self._group, self._location)
             make_groups(connection, self._streams, self._group, self._location, latest=self._latest)
             return warnings, self._heart.join()
 
@@ -181,8 +184,7 @@ class Seat:
             if not is_done:
                 self._doubt()
             elif stream.tenure == tenure:
-                for offset in finished:
-                    stream.held.pop(offset, None)
+                stream.let_go(finished)
 
     # ---------------------------------------------------------------- what is ours
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import socket
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
@@ -15,15 +14,17 @@ from holdfast.policy import bounds
 from holdfast.ports import Clock, Lag, Owner, Progress, Source, SourceCapabilities
 from holdfast.streams.redis_streams.address import address_of, group_of
 from holdfast.streams.redis_streams.connection import Connection
+from holdfast.streams.redis_streams.counting import Counting
 from holdfast.streams.redis_streams.desk import Desk
 from holdfast.streams.redis_streams.layout import Layout
 from holdfast.streams.redis_streams.looks import last_id, read_lags, read_page
+from holdfast.streams.redis_streams.options import field_of, is_name, seconds_of, shards_of, whole_of
 from holdfast.streams.redis_streams.seat import Seat
 from holdfast.streams.redis_streams.sender import Sender
 from holdfast.types import Message, Outgoing, Place
 
-_FIELD: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,100}")
-_MOST_SHARDS: Final = 1024
+_CLAIM_AFTER_S: Final = 30.0
+_HANDOVER_S: Final = 10.0
 _REMEMBER_S: Final = 3600.0
 """How long the numbers of our own `send` are kept: much longer than one call takes."""
 _SHARED: Final = (
@@ -38,13 +39,13 @@ _SHARDED: Final = (
 class RedisSource:
     """A consumer of a group on Redis Streams (Redis 6.2 or newer, or Valkey). A forked child makes one of its own.
 
-    The URL is `redis://user:password@host:port/stream?db=0`, `rediss://…` for TLS, `unix:///path?stream=orders`. Three
-    options may stand in it too: `shards` [1]: keys are spread over so many streams, `<stream>.0` and so on. `field`
-    ["value"]: that of an entry which is a message's value. `max_entries` [none]: to about so many a stream of the topic
-    is trimmed with each message that this source sends to it. `start` ["earliest"]: where a new group begins.
-    `claim_after_s` [30]: a consumer that was silent for so long has lost what it had. `handover_s` [10]: how long an
-    owner may take to give shards up. `answer_within_s` [5]: how long an answer is waited for. `consumer` [host and
-    process]: what the consumer's name begins with.
+    The URL is `redis://user:password@host:port/stream?db=0`, `rediss://…` for TLS, `unix:///path?stream=orders`. These
+    may stand in it too: `shards` [1]: keys are spread over so many streams, `<stream>.0` and so on. `field` ["value"]:
+    that of an entry which is a message's value. `max_entries` [none]: to about so many a stream of the topic is trimmed
+    with each message that this source sends to it. `claim_after_s` [30], in the URL `claim_after`: a consumer that was
+    silent for so long has lost what it had. `handover_s` [10], in the URL `handover`: how long an owner may take to
+    give shards up. Others cannot: `start` ["earliest"]: where a new group begins. `answer_within_s` [5]: how long an
+    answer is waited for. `consumer` [host and process]: what the consumer's name begins with.
     """
 
     def __init__(
@@ -55,8 +56,8 @@ class RedisSource:
         *,
         consumer: str | None = None,
         start: Literal["earliest", "latest"] = "earliest",
-        claim_after_s: float = 30.0,
-        handover_s: float = 10.0,
+        claim_after_s: float | None = None,
+        handover_s: float | None = None,
         answer_within_s: float = 5.0,
         shards: int | None = None,
         field: str | None = None,
@@ -68,24 +69,22 @@ class RedisSource:
         self._group = group_of(group)
         self._clock = clock
         self._latest = start == "latest"
-        self._claim_after_s = bounds.length("claim_after_s", claim_after_s, low=0.1)
-        self._handover_s = bounds.length("handover_s", handover_s, above=0.0)
+        address = self._address
+        self._claim_after_s = seconds_of(address, "claim_after", claim_after_s, default_s=_CLAIM_AFTER_S, low=0.1)
+        self._handover_s = seconds_of(address, "handover", handover_s, default_s=_HANDOVER_S, low=0.001)
         self._answer_within_s = bounds.length("answer_within_s", answer_within_s, above=0.0)
-        n = self._number("shards", shards) or 1
-        if n > _MOST_SHARDS:
-            raise ConfigError(f"shards={n}: must be at most {_MOST_SHARDS}")
-        self._field = self._field_of(field)
-        if consumer is not None and not (isinstance(consumer, str) and _FIELD.fullmatch(consumer)):
+        self._field = field_of(address, field)
+        if consumer is not None and not is_name(consumer):
             raise ConfigError(f"consumer={consumer!r}: must be a name without blanks")
         self._consumer = consumer if consumer is not None else f"{socket.gethostname()}.{os.getpid()}"
-        self._layout = Layout(self._address.stream, self._group, n)
+        self._layout = Layout(address.stream, self._group, shards_of(address, shards))
         self._producer = new_token().hex()
         self._number_sent = 0
         self._sends = self._desk("sends")
         self._sender = Sender(
-            *(self._sends.connection, self._layout, self._address.stream, self._field),
-            self._number("max_entries", max_entries),
+            self._sends.connection, self._layout, self._field, whole_of(address, "max_entries", max_entries)
         )
+        self._counting = Counting()
         self._looks = self._desk("looks")
         self._seat: Seat | None = None
         self._is_closed = False
@@ -154,18 +153,18 @@ class RedisSource:
 
     async def send_once(
         self, producer_id: str, first_number: int, messages: Sequence[Outgoing], *, remember_s: float = 86_400.0
-    ) -> Sequence[tuple[int, int] | None]:
+    ) -> Sequence[tuple[int, int]]:
         """Write messages in order, numbered from `first_number` on, and none with a number that this producer has used.
 
         So the same call may be made again after any error. Numbers must rise from call to call, from 1; the last one is
-        remembered for `remember_s` [a day] after the latest call. Says the partition and the offset of each; None where
-        it was written before.
+        remembered for `remember_s` [a day] after the latest call. Says the partition and the offset of each; -1 where
+        it was written before. NotSent when one of them can never be written.
         """
         self._check_open()
         bounds.whole("first_number", first_number, low=1)
         seconds = bounds.length("remember_s", remember_s, above=0.0)
-        if not producer_id or not isinstance(producer_id, str):
-            raise ConfigError(f"producer_id={producer_id!r}: must be a text of at least one character")
+        if not is_name(producer_id) or "/" in producer_id:
+            raise ConfigError(f"producer_id={producer_id!r}: must be a name without blanks and slashes")
         if not messages:
             return []
         return await self._sends.ask(lambda _: self._sender.send(producer_id, first_number, messages, seconds))
@@ -175,7 +174,9 @@ class RedisSource:
     async def lags(self, topics: Sequence[str]) -> list[Lag]:
         self._check_open()
         streams = [stream for topic in topics for stream in self._layout.streams(topic)]
-        return await self._looks.ask(lambda line: read_lags(line, streams, self._group, latest=self._latest))
+        return await self._looks.ask(
+            lambda line: read_lags(line, streams, self._group, self._counting, latest=self._latest)
+        )
 
     async def read(self, topic: str) -> AsyncIterator[Sequence[Message]]:
         self._check_open()
@@ -216,24 +217,6 @@ class RedisSource:
 
     def _desk(self, name: str) -> Desk:
         return Desk(name, self._address.location, Connection(self._address, self._answer_within_s))
-
-    def _number(self, option: str, value: int | None) -> int | None:
-        """A whole number, from the URL or as an argument."""
-        text = self._address.options.get(option)
-        if text is None:
-            return None if value is None else bounds.whole(option, value, low=1)
-        if value is not None:
-            raise ConfigError(f"{option}={value!r}: stands in the URL already, as {text!r}")
-        return bounds.whole(option, int(text) if text.isdecimal() else text, low=1)
-
-    def _field_of(self, field: str | None) -> bytes:
-        found = self._address.options.get("field")
-        if field is not None and found is not None:
-            raise ConfigError(f"field={field!r}: stands in the URL already, as {found!r}")
-        name = field or found or "value"
-        if not _FIELD.fullmatch(name) or name == "key" or name.startswith(("header.", "null.")):
-            raise ConfigError(f"field={name!r}: must be a name of its own, not key, header.… or null.…")
-        return name.encode()
 
 
 if TYPE_CHECKING:

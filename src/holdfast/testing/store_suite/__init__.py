@@ -23,6 +23,7 @@ _SUBJECTS = (
     "claiming",
     "counting",
     "crowds",
+    "ended_again",
     "ends",
     "enqueueing",
     "fencing",
@@ -42,6 +43,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{subject}" for subject in _SUBJECT
 from holdfast.testing.store_suite.claiming import CapSuite, ClaimSuite  # noqa: E402
 from holdfast.testing.store_suite.counting import CountOnceSuite, CountSuite  # noqa: E402
 from holdfast.testing.store_suite.crowds import CrowdSuite  # noqa: E402
+from holdfast.testing.store_suite.ended_again import EndedAgainSuite  # noqa: E402
 from holdfast.testing.store_suite.ends import EndBatchSuite, NewEndSuite  # noqa: E402
 from holdfast.testing.store_suite.enqueueing import EnqueueSuite, IdempotencySuite  # noqa: E402
 from holdfast.testing.store_suite.fencing import FenceSuite  # noqa: E402
@@ -62,6 +64,7 @@ class StoreSuite(
     IdempotencySuite,
     NewEndSuite,
     KnownEndSuite,
+    EndedAgainSuite,
     EndBatchSuite,
     ClaimSuite,
     CapSuite,

@@ -33,10 +33,14 @@ def test_an_offset_is_an_id_in_one_number(first: int, second: int) -> None:
 
 def test_what_was_taken_from_others_has_its_attempts_or_is_gone() -> None:
     batch = Batch()
-    rows = [[b"5-1", [b"value", b"x"], b"3"], [b"5-2", [b"value", b"y"], None], [b"5-3", None, b"1"]]
+    rows = [
+        [b"5-1", [b"value", b"x"], b"3", None],
+        [b"5-2", [b"value", b"y"], None, b"2"],
+        [b"5-3", None, b"1", None],
+    ]
     read_rows("orders", 0, rows, b"value", batch)
-    assert [(one.value, one.retries, one.is_gone) for one in batch.messages] == [
-        (b"x", 3, False),
-        (b"y", 0, False),
-        (None, 1, True),
+    assert [(one.value, one.retries, one.deaths, one.is_gone) for one in batch.messages] == [
+        (b"x", 3, 0, False),
+        (b"y", 0, 2, False),
+        (None, 1, 0, True),
     ]

@@ -6,23 +6,48 @@ local function key_of(number, started_at)
   return string.format('%.17g:%.17g', number, started_at)
 end
 
--- Those of the attempts that the record has not.
-local function fresh_of(id, job, attempts)
-  local known, fresh = {}, {}
-  if job[MORE] == 1 then
-    for _, text in ipairs(redis.call('LRANGE', P .. 'attempts:' .. id, 0, -1)) do
-      local one = cmsgpack.unpack(text)
-      known[key_of(one.number, one.started_at)] = true
+-- The attempt that completed a job, where it is not among those that were written down; nil where there is none.
+-- history.py says the same.
+local COMPLETE = 1
+
+local function completion_of(job, written_down)
+  if job[STATE] ~= COMPLETED or job[SETTLED] ~= COMPLETE then
+    return nil
+  end
+  for _, one in ipairs(written_down) do
+    if (one.outcome or 'complete') == 'complete' and one.number == job[ATTEMPT] then
+      return nil
     end
+  end
+  local started_at = job[STARTED] < 0 and job[CHANGED] or job[STARTED]
+  return { number = job[ATTEMPT], started_at = started_at, ended_at = job[CHANGED], worker = job[WORKER] }
+end
+
+-- Those of the attempts that the record has not, whether one of them ended later than the record came into its state,
+-- and the attempt that completed it, if that is still to be written down.
+local function fresh_of(id, job, attempts)
+  local known, fresh, written_down, is_later = {}, {}, {}, false
+  if job[MORE] == 1 then
+    for i, text in ipairs(redis.call('LRANGE', P .. 'attempts:' .. id, 0, -1)) do
+      written_down[i] = cmsgpack.unpack(text)
+    end
+  end
+  local completion = completion_of(job, written_down)
+  for _, one in ipairs(written_down) do
+    known[key_of(one.number, one.started_at)] = true
+  end
+  if completion then
+    known[key_of(completion.number, completion.started_at)] = true
   end
   for _, one in ipairs(attempts) do
     local key = key_of(one[1], one[2])
     if not known[key] then
       known[key] = true
       fresh[#fresh + 1] = one
+      is_later = is_later or one[6] > job[CHANGED]
     end
   end
-  return fresh
+  return fresh, is_later, completion
 end
 
 -- Adds them to the history; the text of the latest failure among them, if there is one.
@@ -46,11 +71,34 @@ local function remember(id, job, attempts)
   return failure
 end
 
--- Whoever holds the lease loses it: no token is right from now on, nor the one of an earlier settlement.
+-- What has ended, and ends again, leaves the lists of those that ended so.
+local function leave_ended(id, job, completion)
+  if job[STATE] == DEAD_LETTER then
+    forget_letter(id, job)
+  end
+  if GIVEN_UP[job[STATE]] then
+    redis.call('ZREM', P .. GIVEN_UP[job[STATE]], id)
+  end
+  if completion then
+    redis.call('RPUSH', P .. 'attempts:' .. id, cmsgpack.pack(completion))
+  end
+end
+
+-- Whoever holds the lease loses it: no token is right from now on, nor the one of an earlier settlement. What has ended
+-- is only buried again, after something new. False where it takes no effect.
 local function end_one(id, job, one)
-  local state = one[3]
-  local attempts = fresh_of(id, job, one[6])
-  take_away(id, job)
+  local state, has_ended = one[3], job[STATE] >= COMPLETED
+  if has_ended and state ~= DEAD_LETTER then
+    return false
+  end
+  local attempts, is_later, completion = fresh_of(id, job, one[6])
+  if has_ended and not is_later then
+    return false
+  elseif has_ended then
+    leave_ended(id, job, completion)
+  else
+    take_away(id, job)
+  end
   tally(job[LANE], job[STATE], -1)
   tally(job[LANE], state, 1)
   say_why(id, job, one[5])
@@ -68,7 +116,7 @@ local function end_one(id, job, one)
   if GIVEN_UP[state] then
     redis.call('ZADD', P .. GIVEN_UP[state], job[SEQ], id)
   end
-  keep_state(id, written(job))
+  return true
 end
 
 -- As if the jobs came one after the other; the answers say where each stands then.
@@ -79,13 +127,15 @@ local function end_all(ends, answers)
   end
   for i = 1, #jobs do
     local one, id = by_place[i], answers[3 * i - 1]
-    if one and id == jobs[i][1] and not after[id] then
-      local job = read(redis.call('HGET', P .. 'state', id))
-      if job[STATE] < COMPLETED then
-        end_one(id, job, one)
-        after[id] = one[3]
+    if one and id == jobs[i][1] then
+      local job = after[id] or read(redis.call('HGET', P .. 'state', id))
+      if end_one(id, job, one) then
+        after[id] = job
       end
     end
-    answers[3 * i] = after[id] or answers[3 * i]
+    answers[3 * i] = after[id] and after[id][STATE] or answers[3 * i]
+  end
+  for id, job in pairs(after) do
+    keep_state(id, written(job))
   end
 end

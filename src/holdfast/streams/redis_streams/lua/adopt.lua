@@ -13,18 +13,19 @@ if shard == '' then
 else
   pending = redis.call('XPENDING', key, group, from, '+', most)
 end
-local ids, rows = {}, {}
+local ids, died, rows = {}, {}, {}
 for _, row in ipairs(pending) do
   ids[#ids + 1] = row[1]
+  died[row[1]] = row[2] ~= me and has_died(row[2])
 end
 if from == '-' and shard ~= '' then -- what is gone comes first, as it is the oldest
   local held = redis.call('HGETALL', gone)
   for m = 1, #held, 2 do
     redis.call('HSET', gone, held[m], me)
-    rows[#rows + 1] = { held[m], false, redis.call('HGET', retries, held[m]) }
+    rows[#rows + 1] = { held[m], false, redis.call('HGET', retries, held[m]), false }
   end
 end
-for _, row in ipairs(take(key, group, me, ids, retries, gone)) do
+for _, row in ipairs(take(key, group, me, ids, died, retries, gone)) do
   rows[#rows + 1] = row
 end
 return { 1, rows, #ids == most and ids[#ids] or '' }

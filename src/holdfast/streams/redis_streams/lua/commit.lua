@@ -19,6 +19,7 @@ for n = 2, #KEYS, 3 do
   local words = tonumber(ARGV[last + 1])
   at = last + 2 + words
   if is_here and (shard == '' or owner_of(shard) == me) then
+    deletes = deletes and #redis.call('XINFO', 'GROUPS', key) == 1 -- what another group has not read is not ours alone
     local has_retries, has_gone = redis.call('EXISTS', retries) == 1, redis.call('EXISTS', gone) == 1
     in_pieces(first, last, function(from, to)
       redis.call('XACK', key, group, unpack(ARGV, from, to))
@@ -27,6 +28,11 @@ for n = 2, #KEYS, 3 do
       end
       if has_retries then
         redis.call('HDEL', retries, unpack(ARGV, from, to))
+        local deaths = {}
+        for n = from, to do
+          deaths[#deaths + 1] = ARGV[n] .. '!'
+        end
+        redis.call('HDEL', retries, unpack(deaths))
       end
       if has_gone then
         redis.call('HDEL', gone, unpack(ARGV, from, to))

@@ -11,19 +11,20 @@ if not is_member(me) then
 end
 
 local function pending_of(key, consumer)
-  local idle = 0
+  local idle, is_death = 0, has_died(consumer)
   if not is_dead(consumer) then
     if is_member(consumer) then
-      return {}
+      return {}, {}
     end
     idle = idle_ms
   end
-  local ids = {}
+  local ids, died = {}, {}
   for _, row in ipairs(redis.call('XPENDING', key, group, 'IDLE', idle, '-', '+', left, consumer)) do
     ids[#ids + 1] = row[1]
+    died[row[1]] = is_death
   end
   left = left - #ids
-  return ids
+  return ids, died
 end
 
 local answers = {}
@@ -36,7 +37,8 @@ for n = 2, #KEYS, 3 do
     if pair[1] == me then
       own = own + tonumber(pair[2])
     elseif is_wanted and left > 0 then
-      for _, row in ipairs(take(key, group, me, pending_of(key, pair[1]), retries, gone)) do
+      local ids, died = pending_of(key, pair[1])
+      for _, row in ipairs(take(key, group, me, ids, died, retries, gone)) do
         rows[#rows + 1] = row
         known[row[1]] = true
         own = own + (row[2] and 1 or 0)
@@ -49,17 +51,17 @@ for n = 2, #KEYS, 3 do
       local id, holder = held[m], held[m + 1]
       if not known[id] and (holder == me or not (is_member(holder) and is_alive(holder))) then
         redis.call('HSET', gone, id, me)
-        rows[#rows + 1] = { id, false, redis.call('HGET', retries, id) }
+        rows[#rows + 1] = { id, false, redis.call('HGET', retries, id), false }
       end
     end
   end
   answers[#answers + 1] = { rows, own, tonumber(summary[1]) }
 end
 
-for _, consumer in ipairs(redis.call('SMEMBERS', B .. '.members')) do
+for _, consumer in ipairs(redis.call('SMEMBERS', B .. 'members')) do
   is_dead(consumer)
 end
-for _, consumer in ipairs(redis.call('SMEMBERS', B .. '.dead')) do
+for _, consumer in ipairs(redis.call('SMEMBERS', B .. 'dead')) do
   local pending = 0
   for n = 2, #KEYS, 3 do
     pending = pending + #redis.call('XPENDING', KEYS[n], group, '-', '+', 1, consumer)
@@ -68,7 +70,8 @@ for _, consumer in ipairs(redis.call('SMEMBERS', B .. '.dead')) do
     for n = 2, #KEYS, 3 do
       redis.call('XGROUP', 'DELCONSUMER', KEYS[n], group, consumer)
     end
-    redis.call('SREM', B .. '.dead', consumer)
+    redis.call('SREM', B .. 'dead', consumer)
+    redis.call('SREM', B .. 'left', consumer)
   end
 end
 return { 1, left > 0 and 0 or 1, answers }

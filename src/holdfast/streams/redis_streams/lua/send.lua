@@ -9,15 +9,19 @@ local function remember()
   redis.call('SET', KEYS[1], string.format('%.0f', last), 'PX', ARGV[2])
 end
 
+local function write(first, words)
+  return redis.pcall('XADD', KEYS[1 + tonumber(ARGV[first])], unpack(ARGV, first + 2, first + 1 + words))
+end
+
 while at <= #ARGV do
   local words = tonumber(ARGV[at + 1])
   if number > last then
-    local done = redis.pcall('XADD', KEYS[1 + tonumber(ARGV[at])], unpack(ARGV, at + 2, at + 1 + words))
-    if done.err then -- those before are written
+    local is_done, id = pcall(write, at, words)
+    if not is_done or id.err then -- those before are written
       remember()
-      return done
+      return is_done and id or redis.error_reply('cannot write a message: ' .. tostring(id))
     end
-    last, ids[#ids + 1] = number, done
+    last, ids[#ids + 1] = number, id
   else
     ids[#ids + 1] = ''
   end

@@ -1,0 +1,109 @@
+"""Row 6 on streams: messages that kill their worker run out of attempts, and their neighbours are handled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from holdfast.ports import Query
+from holdfast.types import JobState
+from tests.faults.conftest import Report, waits
+from tests.faults.load import Dice
+from tests.faults.stream_arena import Channel, StreamArena, orders_for, stream_arena
+from tests.faults.stream_channels import KafkaChannel, RedisChannel
+from tests.faults.stream_checker import finished_by
+from tests.faults.stream_ledger import Name
+from tests.faults.stream_shop import Order, StreamPlan
+from tests.faults.workers import CLOCK, poll
+from tests.kafka_broker import KafkaBroker
+from tests.servers import RedisServer
+
+pytestmark = waits
+STORE = "streams"
+KILLERS = 3
+DEATHS = 2
+"""So many workers may die of one message before it is suspected: the first one proves nothing."""
+
+
+@pytest.fixture(params=["kafka", "redis", "redis shards"])
+def channel(request: pytest.FixtureRequest) -> Channel:
+    """A topic with a few partitions."""
+    if request.param == "kafka":
+        server: KafkaBroker = request.getfixturevalue("kafka")
+        return KafkaChannel(server, partitions=3, session_s=0.8, tag="killers")
+    redis: RedisServer = request.getfixturevalue("redis_server")
+    return RedisChannel(redis, shards=3 if request.param.endswith("shards") else 1, tag="killers")
+
+
+@pytest.mark.parametrize("kind", ["one", "batch"])
+def test_messages_that_kill_their_worker_are_given_up_and_the_others_handled(
+    channel: Channel, kind: str, tmp_path: Path, is_full: bool, report: Report
+) -> None:
+    dice = Dice()
+    count = 3_000 if is_full else 300
+    orders = [*_orders(count - KILLERS, dice)]
+    deadly = {(f"deadly{n}", 0) for n in range(KILLERS)}
+    for n, (key, number) in enumerate(sorted(deadly)):
+        orders.insert((n + 1) * count // (KILLERS + 1), Order(key, number, is_deadly=True))
+    channel.send(orders)
+    options = {} if channel.has_positions else {"claim_after_s": 0.8}
+    plan = StreamPlan(kind="batch" if kind == "batch" else "one", batch=20, in_flight=20, options=options)
+    with stream_arena(tmp_path, channel, plan) as arena:
+        starts = _keep_alive(arena, len(orders), workers=2)
+        seconds = arena.seconds
+        running = arena.fleet.running
+        letters = _letters(arena)
+        runs = Counter(one.name for one in arena.handlings() if one.what == "start")
+        assert finished_by(arena.handlings()) == channel.sent.keys() - deadly
+        for pid in running:
+            arena.drain(pid)
+        assert len(running) == 2, "a worker died of what was known to be deadly"
+
+    assert letters == {name: ("WorkerDied", "retries used up") for name in deadly}
+    alone = plan.max_retries + 1
+    executions = {name: runs[name] for name in sorted(deadly)}
+    # Each may also be hit by the deaths of the two others.
+    assert all(alone <= n <= alone + KILLERS * DEATHS for n in executions.values()), executions
+    assert starts - 2 <= KILLERS * DEATHS, f"{starts - 2} workers have died"
+    again = sum(n - 1 for name, n in runs.items() if name not in deadly)
+    report(
+        f"row 6  messages that kill, {kind}: {KILLERS} in {count:,}, all of them in the inbox as WorkerDied, "
+        f"{count - KILLERS} handled, runs of each {sorted(executions.values())}, {starts - 2} workers died, {again} "
+        f"runs of others were repeated, all ended {seconds:.1f} s after the start; {dice.seed}"
+    )
+
+
+def _orders(count: int, dice: Dice) -> list[Order]:
+    return orders_for(count, dice, seconds=0.002, failures=0.0, dead=0.0)
+
+
+def _keep_alive(arena: StreamArena, count: int, *, workers: int) -> int:
+    """Replace dead workers until everything is finished; how many were started."""
+    starts = 0
+
+    def is_done() -> bool:
+        nonlocal starts
+        while len(arena.fleet.running) < workers:
+            arena.start()
+            starts += 1
+        return len(arena.channel.done()) >= count
+
+    began_s = CLOCK.monotonic()
+    try:
+        poll(is_done, 60, "every message is finished")
+    except AssertionError as error:
+        raise AssertionError(f"{error}, {starts} starts in {CLOCK.monotonic() - began_s:.0f} s: {arena.fleet.log()[-4000:]}") from None
+    return starts
+
+
+def _letters(arena: StreamArena) -> dict[Name, tuple[str, str]]:
+    """What is in the inbox: the error of each, and why it was given up."""
+    names = arena.letters()
+    assert set(names.values()) <= {1}
+    page = arena.app.bridge.run(arena.app.store.find(Query(states=(JobState.DEAD_LETTER,), task=arena.plan.name)))
+    assert len(page.items) == len(names)
+    whys = {(one.error_name.rpartition(".")[2], one.reason) for one in page.items}
+    assert len(whys) == 1, whys
+    return dict.fromkeys(names, next(iter(whys)))

@@ -1,0 +1,145 @@
+"""The checker of streams can fail: each promise is broken once in made-up ledgers, and named."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tests.faults import stream_checker as checker
+from tests.faults.checker import Fault
+from tests.faults.stream_checker import Look, StreamEvidence
+from tests.faults.stream_ledger import Handling, What
+
+PLACE = ("orders", 0)
+
+
+def lines(*rows: tuple[int, What, float, int]) -> list[Handling]:
+    """Of one key: its number, what happened, when, and in which process."""
+    return [Handling("bill", f"orders/0/{n}", "k", n, 1, what, pid, at) for n, what, at, pid in rows]
+
+
+def ran(n: int, at: float, pid: int = 1, what: What = "end") -> list[tuple[int, What, float, int]]:
+    return [(n, "start", at, pid), (n, what, at + 0.5, pid)]
+
+
+def evidence(count: int, handlings: list[Handling]) -> StreamEvidence:
+    sent = {("k", n): (PLACE, n) for n in range(count)}
+    return StreamEvidence(sent=sent, handlings=handlings, done=frozenset(sent))
+
+
+GOOD = evidence(3, lines(*ran(0, 1.0), *ran(1, 2.0), *ran(2, 3.0)))
+
+
+def test_a_run_in_order_is_good() -> None:
+    assert checker.check(GOOD) == []
+    assert (checker.duplicates(GOOD), checker.cut_off(GOOD)) == (0, 0)
+
+
+def test_a_message_that_nobody_has_handled_is_lost() -> None:
+    broken = evidence(3, lines(*ran(0, 1.0), *ran(1, 2.0)))
+    assert checker.no_loss(broken) == ["lost: ('k', 2) was not handled, and is not in the inbox"]
+    cut = evidence(2, lines(*ran(0, 1.0), (1, "start", 2.0, 1)))
+    assert checker.no_loss(cut) == ["lost: ('k', 1) was not handled, and is not in the inbox"]
+    buried = replace(broken, letters={("k", 2): 1}, dead={("k", 2): 1})
+    assert checker.no_loss(buried) == []
+
+
+def test_a_letter_without_its_copy_or_twice_is_found() -> None:
+    buried = replace(GOOD, letters={("k", 2): 2})
+    assert checker.no_loss(buried) == [
+        "twice: ('k', 2) is in the inbox 2 times",
+        "no copy: ('k', 2) is in the inbox, and not in the DLQ",
+    ]
+
+
+def test_a_message_from_nowhere_is_found() -> None:
+    assert checker.no_loss(evidence(1, GOOD.handlings[:4])) == ["unexpected: nobody has sent ('k', 1)"]  # type: ignore[arg-type]
+
+
+def test_a_commit_before_the_end_is_found() -> None:
+    early = Look(frozenset({("k", 0), ("k", 1)}), frozenset({("k", 0)}))
+    assert checker.nothing_skipped(replace(GOOD, looks=[early])) == ["committed too early: ('k', 1) was not finished"]
+
+
+def test_what_is_not_committed_in_the_end_is_found() -> None:
+    assert checker.nothing_skipped(replace(GOOD, done=frozenset({("k", 0), ("k", 1)}))) == [
+        "not committed: ('k', 2) is open in the end"
+    ]
+
+
+def test_a_message_that_overtakes_another_of_its_key_is_found() -> None:
+    assert checker.order_of_keys(evidence(3, lines(*ran(0, 1.0), *ran(2, 2.0), *ran(1, 3.0)))) == [
+        "order: after 0 of k came 2"
+    ]
+    assert checker.order_of_keys(evidence(2, lines(*ran(1, 1.0), *ran(0, 2.0)))) == ["order: k began with 1, not 0"]
+    assert checker.order_of_keys(evidence(2, lines(*ran(0, 1.0), *ran(1, 1.2)))) == ["order: 1 of k began while 0 ran"]
+    failed = evidence(2, lines(*ran(0, 1.0, what="fail"), *ran(1, 2.0), *ran(0, 3.0)))
+    assert checker.order_of_keys(failed) == ["order: 1 of k began before 0 had ended"]
+    assert checker.order_of_keys(replace(failed, keeps_order=False)) == []
+
+
+def test_a_retry_and_a_message_that_was_given_up_keep_the_order() -> None:
+    retried = evidence(2, lines(*ran(0, 1.0, what="fail"), *ran(0, 2.0), *ran(1, 3.0)))
+    assert checker.check(retried) == []
+    given_up = evidence(2, lines(*ran(0, 1.0, what="fail"), *ran(1, 3.0)))
+    assert checker.check(replace(given_up, letters={("k", 0): 1}, dead={("k", 0): 1})) == []
+
+
+def test_a_second_run_without_a_reason_is_found() -> None:
+    twice = evidence(2, lines(*ran(0, 1.0), *ran(1, 2.0), *ran(0, 3.0, pid=2), *ran(1, 4.0, pid=2)))
+    assert checker.explained_duplicates(twice) == [
+        "duplicate: ('k', 0) ran again in 2 without failure or fault",
+        "duplicate: ('k', 1) ran again in 2 without failure or fault",
+    ]
+    assert checker.duplicates(twice) == 2
+
+
+def test_a_kill_explains_what_was_not_committed_yet_and_nothing_older() -> None:
+    handlings = lines(
+        *ran(0, 1.0), *ran(1, 8.0), (2, "start", 9.0, 1), *(row for n in range(3) for row in ran(n, 20.0 + n, 2))
+    )
+    killed = replace(evidence(3, handlings), faults=[Fault("kill", 1, 9.2, 9.3)])
+    assert checker.explained_duplicates(killed) == ["duplicate: ('k', 0) ran again in 2 without failure or fault"]
+    assert checker.order_of_keys(killed) == []
+    assert checker.cut_off(killed) == 1
+
+
+def test_behind_an_unfinished_message_nothing_can_be_committed() -> None:
+    others = [replace(one, key="other") for one in lines((0, "start", 0.5, 1))]
+    handlings = [
+        *others,
+        *lines(*ran(1, 1.0), *ran(1, 20.0, 2)),
+        *(replace(one, key="other") for one in lines(*ran(0, 19.0, 2))),
+    ]
+    killed = StreamEvidence(
+        sent={("other", 0): (PLACE, 0), ("k", 1): (PLACE, 1)},
+        handlings=handlings,
+        done=frozenset({("other", 0), ("k", 1)}),
+        faults=[Fault("kill", 1, 9.2, 9.3)],
+    )
+    assert checker.explained_duplicates(killed) == []
+    assert len(checker.explained_duplicates(replace(killed, has_positions=False))) == 1
+
+
+def test_a_retry_that_waits_explains_that_what_lies_behind_it_is_done_again() -> None:
+    handlings = [
+        *(replace(one, key="other") for one in lines(*ran(0, 1.0, what="fail"), *ran(0, 9.0, 2))),
+        *lines(*ran(1, 2.0), *ran(1, 5.0, 2)),
+    ]
+    handed_over = StreamEvidence(
+        sent={("other", 0): (PLACE, 0), ("k", 1): (PLACE, 1)},
+        handlings=handlings,
+        done=frozenset({("other", 0), ("k", 1)}),
+    )
+    assert checker.check(handed_over) == []
+    later = [replace(one, at=one.at + 10.0) if one.pid == 2 and one.key == "k" else one for one in handlings]
+    assert len(checker.explained_duplicates(replace(handed_over, handlings=later))) == 1
+
+
+def test_one_that_was_frozen_may_do_what_others_have_done_already() -> None:
+    handlings = lines(
+        (0, "start", 1.0, 1), *ran(0, 5.0, 2), *ran(1, 6.0, 2), (0, "end", 7.0, 1), *ran(1, 7.1, 1), *ran(2, 8.0, 2)
+    )
+    frozen = replace(evidence(3, handlings), faults=[Fault("pause", 1, 1.1, 1.2)])
+    assert checker.check(frozen) == []
+    assert checker.duplicates(frozen) == 2
+    assert checker.check(replace(frozen, faults=[])) != []
