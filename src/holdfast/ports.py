@@ -623,7 +623,10 @@ class Source(Protocol):
         """How far the group is behind, whoever is in it; works without `open`."""
 
     def read(self, topic: str) -> AsyncIterator[Sequence[Message]]:
-        """All messages of a topic as of now, from its beginning; needs no group and changes nothing."""
+        """All messages of a topic as of now, from its beginning; needs no group and changes nothing.
+
+        A topic that does not exist has none.
+        """
 
     async def close(self) -> None:
         """Leave the group and give everything back; what was sent is flushed."""

@@ -28,6 +28,7 @@ NAME_KEYS: Final = ("name", "key", "Name", "Key")
 """What stands under one of these says what the `value` beside it is."""
 _VALUES: Final = ("value", "Value")
 _PAIR: Final = 2
+_ORIGIN: Final = frozenset({"kind", "group", "topic", "partition", "offset"})
 
 
 def is_secret(name: str) -> bool:
@@ -44,12 +45,23 @@ def hides(name: str, value: Any) -> bool:
 
 
 def hidden_keys(value: Mapping[Any, Any]) -> frozenset[Any]:
-    """The keys of an object whose values are not to be shown, with `value` where its `name` is a secret's."""
+    """The keys of an object whose values are not to be shown, with `value` where its `name` is a secret's.
+
+    The key of a message says nothing of its value, whatever it looks like.
+    """
     found = [key for key, one in value.items() if hides(str(key), one)]
+    if _is_message(value):
+        return frozenset(found)
     for name in NAME_KEYS:
         if isinstance(said := value.get(name), str) and is_secret(said):
             found += [key for key in _VALUES if key in value and hides(said, value[key])]
     return frozenset(found)
+
+
+def _is_message(value: Mapping[Any, Any]) -> bool:
+    """Whether this is the payload of a dead letter that is a message of a stream."""
+    origin = value.get("origin")
+    return isinstance(origin, Mapping) and origin.keys() == _ORIGIN and origin["kind"] == "message"
 
 
 def hidden_items(value: Sequence[Any]) -> frozenset[int]:

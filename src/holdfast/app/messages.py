@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from holdfast.errors import ConfigError, NotFound
+from holdfast.errors import ConfigError, Invalid, NotFound
 from holdfast.policy import bounds
 from holdfast.runtime.inbox import Filters, Inbox
 from holdfast.runtime.payload import merged
 from holdfast.runtime.replays import per_second
 from holdfast.runtime.streams.dlq_replay import TopicReplay, Wanted, replay_topic
-from holdfast.runtime.streams.letters import read_letter
+from holdfast.runtime.streams.letters import FIXED, read_letter, refuse_moved
 from holdfast.runtime.streams.origins import QUEUE, message_origin
 from holdfast.runtime.streams.passage import dlq_topic
 from holdfast.types import JobRecord, JobState
@@ -25,9 +26,13 @@ if TYPE_CHECKING:
 
 
 def check_arguments(app: App, letter: JobRecord, payload: bytes) -> None:
-    """Invalid where the task, or a stream's replay, cannot take these; of a task that is not known here nothing is."""
+    """Invalid where the task, or a stream's replay, cannot take these; of a task that is not known here nothing is.
+
+    A message stays the one it is: an edit that says another place or time of it is refused too.
+    """
     if message_origin(letter) is not None:
         read_letter(payload)
+        refuse_moved(letter.original_payload or letter.payload, payload)
     else:
         decode_arguments(app, letter.task, payload)
 
@@ -47,25 +52,47 @@ def to_original_topic(letter: JobRecord, payload: bytes) -> bytes:
     return merged(payload, b'{"to":"topic"}')
 
 
-async def refuse_jobs(app: App, filters: Filters) -> None:
-    """ConfigError where jobs may be among the dead letters of these filters: they have no topic to go to."""
+async def check_replay(
+    app: App, filters: Filters, edit: Mapping[str, Any] | None, *, canary: int, to_topic: bool = False
+) -> None:
+    """ConfigError or Invalid for a replay that could not do to messages, or to jobs, what it says."""
+    edit = edit or {}
+    if to_topic:
+        if found := await _tasks(app, filters, of_messages=False):
+            raise ConfigError(
+                f"to_topic=True: there are dead letters of the task {min(found)!r}, which are no messages; "
+                "give task= the name of a stream"
+            )
+        _refuse_blind_canaries(canary)
+    fixed = next((name for name in FIXED if name in edit), "")
+    is_blind = bool(canary) and edit.get("to") == "topic"
+    if (fixed or is_blind) and await _tasks(app, filters, of_messages=True):
+        if fixed:
+            raise Invalid(f"edit: the {fixed} of a message cannot be edited: it says which message it is")
+        _refuse_blind_canaries(canary)
+
+
+def _refuse_blind_canaries(canary: int) -> None:
+    if canary:
+        raise ConfigError(
+            f"canary={canary!r}: goes with replays to a message's own group alone; what is sent to its original topic "
+            "has ended with that, whatever becomes of it there"
+        )
+
+
+async def _tasks(app: App, filters: Filters, *, of_messages: bool) -> set[str]:
+    """The streams, or else the tasks, of which there may be dead letters of these filters."""
     stats = await app.store.stats()
-    of_jobs = {
+    known = {
         tally.task
         for tally in stats.tallies
-        if tally.state is JobState.DEAD_LETTER and tally.n and not tally.queue.startswith(QUEUE)
+        if tally.state is JobState.DEAD_LETTER and tally.n and tally.queue.startswith(QUEUE) is of_messages
     }
     if task := filters.get("task"):
-        found = of_jobs & {task}
-    elif filters.get("text") or not of_jobs:  # with a text only the newest letters are looked at for groups
-        found = of_jobs
-    else:
-        found = of_jobs & {task for group in await Inbox(app.store).groups(**filters) for task in group.tasks}
-    if found:
-        raise ConfigError(
-            f"to_topic=True: there are dead letters of the task {min(found)!r}, which are no messages; "
-            "give task= the name of a stream"
-        )
+        return known & {task}
+    if filters.get("text") or not known:  # with a text only the newest letters are looked at for groups
+        return known
+    return known & {task for group in await Inbox(app.store).groups(**filters) for task in group.tasks}
 
 
 async def replay_dlq(

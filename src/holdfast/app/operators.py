@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from msgspec import Struct
 
 from holdfast.app.job import Job
-from holdfast.app.messages import check_arguments, refuse_jobs, replay_dlq, to_original_topic
+from holdfast.app.messages import check_arguments, check_replay, replay_dlq, to_original_topic
 from holdfast.errors import ConfigError, HoldfastError, NotFound
 from holdfast.ports import Changed, Exchange, Operation, Page, Query, Value, ValueChange
 from holdfast.runtime.export import Imported, export_letters, import_letters
@@ -158,7 +158,8 @@ class DeadLetterDesk(_Desk):
         edit: a JSON merge patch for the arguments. canary: so many first; the others once these have completed; it
         stops by itself when one of them fails with the cause it had. rate: letters a second, or "100/minute".
         dry_run: only count, and show a sample. to_topic: messages go to their original topic, where every group sees
-        them, and not to their own group alone; ConfigError where a job is among the letters.
+        them, and not to their own group alone; ConfigError where a job is among the letters, and with canaries, as
+        nobody is told what becomes of a message there. Invalid for an edit of a message's origin, timestamp or is_gone.
         """
         return self._app.bridge.run(
             self.areplay(edit=edit, canary=canary, rate=rate, dry_run=dry_run, to_topic=to_topic, **filters)
@@ -175,8 +176,8 @@ class DeadLetterDesk(_Desk):
         **filters: Unpack[Filters],
     ) -> Replay | Preview:
         """The same for async code."""
+        await check_replay(self._app, filters, edit, canary=canary, to_topic=to_topic)
         if to_topic:
-            await refuse_jobs(self._app, filters)
             edit = {**(edit or {}), "to": "topic"}
         return await self._inbox.replay(edit=edit, canary=canary, rate=rate, dry_run=dry_run, **filters)
 
@@ -195,7 +196,8 @@ class DeadLetterDesk(_Desk):
         topic: such as "orders.dlq", of any stream of the app; or the name of a stream, for its group's letters alone.
         failure_type: only those. limit: at most so many [all]. rate: letters a second, or "100/minute" [as fast as it
         goes]. to_topic: to the original topic, where every group sees them. dry_run: only count. It is done here, and
-        not by the workers: when it is stopped, the next one goes on with the rest.
+        not by the workers: when it is stopped, the next one goes on with the rest. A letter that was removed from the
+        inbox is still in the topic, and goes too.
         """
         return self._app.bridge.run(
             self.areplay_topic(

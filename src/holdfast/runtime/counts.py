@@ -14,7 +14,7 @@ a smaller one.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -80,7 +80,9 @@ class Counts:
     Used from one event loop; `taken` may be read from any thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, uncounted: Collection[str] = ()) -> None:
+        """uncounted: tasks whose jobs are no work of the user's, such as letters that are carried to their stream."""
+        self._uncounted = frozenset(uncounted)
         self._tallies: dict[str, _Tally] = {}
         self._minute = 0
         self._minute_ends_at = 0.0
@@ -99,6 +101,8 @@ class Counts:
 
     def ended(self, now: float, delivery: Delivery, began_at: float, *, is_completed: bool) -> None:
         """An attempt that had begun is over; this is done for every job, and nothing else is."""
+        if delivery.token and delivery.task in self._uncounted:
+            return
         if now >= self._minute_ends_at or now < self._minute_ends_at - _MINUTE_S:
             self._turn(now)
         tally = self._tallies.get(delivery.task) or self._new(delivery.task)
@@ -125,6 +129,8 @@ class Counts:
 
     def ended_as(self, now: float, delivery: Delivery, *names: str, has_run: bool) -> None:
         """How an attempt ended that has not simply completed its job, or why none was made of it."""
+        if delivery.token and delivery.task in self._uncounted:
+            return
         for name in names:
             self.add(now, delivery.task, name)
         if has_run and delivery.attempt == 1:

@@ -291,7 +291,7 @@ class Worker:
             on_settled=self._wake.set,
             on_values=self._absorb,
             is_replaceable=self._is_replaceable,
-            counts=Counts(),
+            counts=Counts(self.streams.carriers),
             asking=self._asking,
         )
         self._maintenance = Maintenance(

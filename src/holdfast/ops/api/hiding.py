@@ -75,7 +75,7 @@ def unhidden(edited: Mapping[str, Any], stored: bytes) -> dict[str, Any]:
 
 def _restored(edited: Any, before: Any, pointer: str, *, is_hidden: bool) -> Any:
     """What goes under a name."""
-    if not _has_hidden(edited):
+    if not has_hidden(edited):
         return edited
     if before is not _ABSENT and _same_for_all(_reads(before, is_hidden=is_hidden)) == _same_for_all(edited):
         return before
@@ -116,7 +116,7 @@ def _restored_items(edited: list[Any], before: Any, pointer: str) -> list[Any]:
     alike = Counter(shown)
     found = []
     for i, one in enumerate(edited):
-        if not _has_hidden(one):
+        if not has_hidden(one):
             found.append(one)
         elif i < len(items) and shown[i] == _same_for_all(one) and alike[shown[i]] == 1:
             found.append(items[i])
@@ -125,11 +125,12 @@ def _restored_items(edited: list[Any], before: Any, pointer: str) -> list[Any]:
     return found
 
 
-def _has_hidden(value: Any) -> bool:
+def has_hidden(value: Any) -> bool:
+    """Whether something in it reads as if it had been left out, and is no value that anybody means."""
     if isinstance(value, dict):
-        return any(HIDDEN in key or _has_hidden(one) for key, one in value.items())
+        return any(HIDDEN in key or has_hidden(one) for key, one in value.items())
     if isinstance(value, list):
-        return any(_has_hidden(one) for one in value)
+        return any(has_hidden(one) for one in value)
     return isinstance(value, str) and HIDDEN in value
 
 

@@ -9,6 +9,8 @@ import click
 import msgspec
 
 from holdfast.app import App
+from holdfast.errors import Invalid
+from holdfast.ops.api.hiding import unhidden
 from holdfast.ops.commands import carry, replay, topics
 from holdfast.ops.commands.filters import count_of, letter_filters, resolved
 from holdfast.ops.commands.jobs import tell_changes
@@ -178,11 +180,21 @@ def retry_letters(
         raise Unusable("--payload is for one ID; `dlq replay --edit` changes many")
     ids = [full_id(app, one, is_dead=True) for one in id]
     if payload is not None:
-        replay.refuse_unfit(app, app.dead_letters.get(ids[0]), msgspec.json.encode(payload))
+        letter = app.dead_letters.get(ids[0])
+        payload = _whole(payload, letter.payload)
+        replay.refuse_unfit(app, letter, msgspec.json.encode(payload))
     if to_topic:
         topics.refuse_jobs([app.dead_letters.get(one) for one in ids])
     changes = [app.dead_letters.retry(one, payload, to_topic=to_topic) for one in ids]
     tell_changes(changes, "queued again", "only dead letters can be", as_json)
+
+
+def _whole(payload: dict[str, Any], stored: bytes) -> dict[str, Any]:
+    """The arguments that were given, where what still reads as `dlq show` has it keeps its hidden value."""
+    try:
+        return unhidden(payload, stored)
+    except Invalid as error:
+        raise Unusable(f"--payload: {error}") from error
 
 
 @dlq.command("remove")
@@ -191,6 +203,8 @@ def retry_letters(
 @on_store
 def remove_letters(app: App, id: Sequence[str], is_yes: bool, as_json: bool) -> None:  # noqa: A002
     """Delete dead letters for good.
+
+    The copy of a message that is in its DLQ topic stays there, and `dlq replay --topic` would bring it back.
 
     \b
     Example:

@@ -11,6 +11,7 @@ import click
 from holdfast.app import App
 from holdfast.app.messages import check_arguments
 from holdfast.errors import Invalid
+from holdfast.ops.api.hiding import has_hidden
 from holdfast.ops.commands.filters import count_of, letter_filters, resolved
 from holdfast.ops.commands.lazy import FAILED, Failed, Unusable
 from holdfast.ops.commands.output import echo_json, hint, print_table, say, state
@@ -19,6 +20,7 @@ from holdfast.ops.commands.record import as_fields, print_record, store_now
 from holdfast.ops.commands.tables import Column
 from holdfast.ops.commands.target import on_store
 from holdfast.ops.commands.topics import rate_of, refuse_beside_topic, replay_topic, to_topic_option
+from holdfast.ops.redact import HIDDEN
 from holdfast.ops.text import ago, many, short
 from holdfast.runtime.inbox import Filters
 from holdfast.runtime.replay import Replay, ReplayState
@@ -78,11 +80,11 @@ def start(
 
     A replay is durable: the workers do it, whoever dies on the way, and each letter goes at most once. It stops by
     itself when a canary fails with the cause it had, or is given up for another. `dlq replays`, `pause`, `resume` and
-    `stop` look after it.
+    `stop` look after it. --canary does not go with --to-topic: nobody is told what becomes of a message there.
 
     With --topic it replays what is in a DLQ topic and was not replayed yet, by this command itself: from the inbox
-    what that has, and all else out of the topic. Run again, it goes on with the rest. --type, --limit, --rate,
-    --to-topic and --dry-run go with it.
+    what that has, and all else out of the topic, also what was removed from the inbox. Run again, it goes on with the
+    rest. --type, --limit, --rate, --to-topic and --dry-run go with it.
 
     \b
     Example:
@@ -104,6 +106,7 @@ def start(
     if not count_of(app, which):
         raise Failed("no dead letters match")
     if edit is not None:
+        refuse_hidden(edit)
         _refuse_unfit_edit(app, edit, which)
     found = app.dead_letters.replay(
         edit=edit, canary=canary, rate=rate_of(rate), dry_run=dry_run, to_topic=to_topic, **which
@@ -200,6 +203,12 @@ def refuse_unfit(app: App, letter: JobRecord, payload: bytes) -> None:
         check_arguments(app, letter, payload)
     except Invalid as error:
         raise Unusable(f"dead letter {letter.id}: {error}") from error
+
+
+def refuse_hidden(edit: dict[str, Any]) -> None:
+    """What is shown in a secret's place would be written in its place."""
+    if has_hidden(edit):
+        raise Unusable(f"--edit: a value in it reads {HIDDEN}; leave out what is to stay as it is")
 
 
 def _refuse_unfit_edit(app: App, edit: dict[str, Any], which: Filters) -> None:

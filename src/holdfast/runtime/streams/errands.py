@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import ConfigError, LeaseLost, NotSent, SourceError, StoreAway, StoreError
 from holdfast.policy.backoff import Backoff
-from holdfast.ports import Clock, Progress, Settlement, Source, Store
+from holdfast.ports import Clock, Exchange, Progress, Settlement, Source, Store
 from holdfast.runtime.streams.spec import MessageDelivery
 from holdfast.runtime.streams.texts import bounded_attempt
 from holdfast.types import Change, NewJob, Outgoing, Place, Rng
@@ -25,6 +25,7 @@ _CALL_BYTES: Final = 8 * 1024 * 1024
 """Letters that go to the store at once: more may be more than it takes in one call."""
 _REFUSALS: Final = (StoreError, ConfigError, ValueError, TypeError, OverflowError)
 """What a store, or a driver, raises of what it cannot write."""
+_NO_VALUES: Final = 2**62  # newer than every version
 _AGAIN = Backoff(initial_delay=0.1, multiplier=2.0, max_delay=5.0, min_delay=0.05)
 
 
@@ -49,8 +50,8 @@ class Errands:
 
     `on_done` is told of each when it is written; `on_refused` of one whose messages the server will never take;
     `on_left_out` of one whose copy for the DLQ it will never take; and `on_lost` of one whose partition is somebody
-    else's by now. A store that is away is waited for, and so is a server that is, or that has to be mended. What the
-    store will never take must not keep a stream: it goes without its history, and in the worst case to the DLQ alone.
+    else's by now. A store or a server that is away, or that has to be mended, is waited for. A letter that the store
+    will never take must not keep a stream: it goes without its history, and in the worst case to the DLQ alone.
     """
 
     def __init__(
@@ -119,9 +120,15 @@ class Errands:
 
     async def _refusal(self, letters: Sequence[NewJob]) -> Exception | None:
         """Write these; why the store will never take them, if it says so."""
+        return await self._insist(lambda: self._enqueue(letters), StoreError)
+
+    async def _enqueue(self, letters: Sequence[NewJob]) -> Exception | None:
         try:
-            await self._insist(lambda: self._store.enqueue(letters), StoreAway)
+            await self._store.enqueue(letters)
+        except StoreAway:
+            raise
         except _REFUSALS as error:
+            await self._store.exchange(Exchange(seen=_NO_VALUES))  # if that fails too, it is not for the letters
             return error
         return None
 

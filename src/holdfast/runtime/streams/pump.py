@@ -329,7 +329,9 @@ class StreamPump:
         self._note_error(str(error))
         if errand.retry is not None:
             how = "it is retried in place" if errand.is_light else "it goes without its history"
-            _logger.warning("stream %s: a retry of %s is refused, so %s: %s", self.spec.name, errand.delivery.id, how, error)
+            _logger.warning(
+                "stream %s: a retry of %s is refused, so %s: %s", self.spec.name, errand.delivery.id, how, error
+            )
             self._flow.refuse_retry(errand)
             self._progressed.set()
             self._wake.set()

@@ -209,7 +209,7 @@ class KafkaSource:
         self._check_open()
         found = await self._admin.partitions([topic])
         if topic not in found:
-            raise SourceError(f"{self._location}: {missing_words([topic])}")
+            return
         extent = await self._admin.extent(topic, found[topic])
         async for batch in read(self._settings, topic, extent, self._clock):
             yield batch

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path
 from msgspec.structs import replace
 
+from holdfast.app.messages import check_replay
 from holdfast.errors import Invalid
 from holdfast.ops.api import schemas
 from holdfast.ops.api.asking import Asker, Operator, Viewer
+from holdfast.ops.api.hiding import has_hidden
 from holdfast.ops.api.openapi import changes, looks
 from holdfast.ops.api.routes.letters import filters_of
 from holdfast.ops.api.shapes import replay_of, sample_of
@@ -75,10 +77,11 @@ async def stop_replay(asker: Operator, id: ReplayId) -> schemas.ReplayAnswer:  #
 
 
 async def _start(asker: Asker, asked: schemas.ReplayRequest, *, dry_run: bool) -> Replay | Preview:
-    if asked.edit is not None and _has_hidden(asked.edit):
+    if asked.edit is not None and has_hidden(asked.edit):
         raise Invalid(f"edit: a value in it reads {HIDDEN}; leave out what is to stay as it is")
-    inbox = Inbox(asker.app.store)
-    query = await inbox.query(**filters_of(asker, asked.filter))
+    filters = filters_of(asker, asked.filter)
+    await check_replay(asker.app, filters, asked.edit, canary=asked.canary)
+    query = await Inbox(asker.app.store).query(**filters)
     return await _desk(asker).start(
         replace(query, tenant=asker.tenant_for(query.tenant)),
         edit=asked.edit,
@@ -92,11 +95,3 @@ async def _start(asker: Asker, asked: schemas.ReplayRequest, *, dry_run: bool) -
 def _desk(asker: Asker) -> Replays:
     """The replays that are theirs to see and to steer."""
     return Replays(asker.app.store, tenant=asker.tenant)
-
-
-def _has_hidden(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(map(_has_hidden, value.values()))
-    if isinstance(value, list):
-        return any(map(_has_hidden, value))
-    return isinstance(value, str) and HIDDEN in value
