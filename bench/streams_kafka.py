@@ -13,7 +13,13 @@ BARE = "bare loop, decoded"
 EACH_KEY, EACH = "holdfast, async, per key", "holdfast, async, unordered"
 SYNC_KEY, SYNC = "holdfast, sync, per key", "holdfast, sync, unordered"
 BATCHES = "holdfast, batches of 500"
-FASTSTREAM = ("FastStream, confluent, defaults", "FastStream, confluent, no log", "FastStream, confluent, acked after")
+FASTSTREAM = (
+    "FastStream, confluent, defaults",
+    "FastStream, confluent, no log",
+    "FastStream, confluent, acked after",
+    "FastStream, aiokafka, no log",
+    "FastStream, aiokafka, acked after",
+)
 QUIX_STREAMS = ("Quix Streams, defaults", "Quix Streams, commit each 500")
 ONE_BY_ONE = (EACH_KEY, EACH, SYNC_KEY, SYNC)
 
@@ -77,6 +83,8 @@ SUBJECTS = (
     ),
     _peer(FASTSTREAM[1], _FAST, "acked before the handler, msgspec", client="confluent", ack="default"),
     _peer(FASTSTREAM[2], _FAST, "at least once: commit each message, msgspec", client="confluent", ack="after"),
+    _peer(FASTSTREAM[3], _FAST, "acked before the handler, msgspec", client="aiokafka", ack="default"),
+    _peer(FASTSTREAM[4], _FAST, "at least once: commit each message, msgspec", client="aiokafka", ack="after"),
     _peer(
         "FastStream, batches of 500",
         _FAST,
@@ -88,7 +96,6 @@ SUBJECTS = (
     _peer(QUIX_STREAMS[0], _QUIX, "at least once: commit each 5 s; no types"),
     _peer(QUIX_STREAMS[1], _QUIX, "at least once: commit each 500; no types", commit_every=500),
 )
-"""The aiokafka client of FastStream was slower than, or as fast as, its confluent one in every setting."""
 
 
 def bars(results: Results) -> list[Bar]:

@@ -418,10 +418,9 @@ class Store(Protocol):
 
         A job whose id is known already is not new again; but one that comes with its end (`NewJob.end`) and is known
         as not ended yet, ends so: whoever runs it loses the lease, and is told with the next heartbeat. What has ended
-        stays as it is, unless it was handled again since, and is buried with an attempt that the record has not and that
-        ended later than the record: then it is a dead letter from now on, with that history too. A batch is as if its
-        jobs came one after the other. An idempotency key holds within (tenant, task) until `key_window_s` after its job
-        has ended.
+        stays as it is, unless it was handled again since and is buried with an attempt that is new to the record (see
+        `End`): then it is a dead letter from now on, with all of its history. A batch is as if its jobs came one after
+        the other. An idempotency key holds within (tenant, task) until `key_window_s` after its job has ended.
 
         With a connection of the caller's own, an async one, they are written inside of its transaction: they are there
         if and when it commits. ConfigError where the store does not take it, and for a job that comes with its end:

@@ -235,8 +235,8 @@ class End(Struct, frozen=True, kw_only=True):
     """How work ended that did not run as a job, such as a message: for the inbox, where all of it is.
 
     Such work can be handled again after it has ended. BURY makes a dead letter again of what has ended, however it did,
-    where one of the attempts is not in its record and ended later than the record did. Otherwise, and for COMPLETE and
-    DISCARD, what has ended stays as it is.
+    where one of the attempts is not in its record and ended since the record did, or a second before, as the clocks of
+    workers are not quite the store's. Otherwise, and for COMPLETE and DISCARD, what has ended stays as it is.
     """
 
     change: Change

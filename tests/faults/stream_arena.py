@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections import Counter
@@ -27,6 +28,8 @@ from tests.faults.workers import CLOCK, Fleet, poll
 STEADY = WorkerSettings(room=Room(concurrency=4, threads=2, isolates=1), lease_s=30.0, heartbeat_s=0.5, grace_s=10.0)
 """A lease that outlives every fault of a stream: what is tested is the stream."""
 KEYS = 40
+IS_FULL = os.environ.get("HOLDFAST_FAULTS") == "full"
+"""Whether every test runs on every kind of stream; without, each kind is in some of them."""
 _PAGE = 500
 
 
@@ -152,7 +155,8 @@ class StreamArena:
         """Tell a worker to stop, and see it leave in good order; how long that took."""
         began_s = CLOCK.monotonic()
         self.fleet.send(pid, signal.SIGTERM)
-        assert self.fleet.wait(pid) == Exit.DRAINED, self.fleet.log(pid)
+        code = self.fleet.wait(pid)
+        assert code == Exit.DRAINED, f"it ended with {code}: {self.fleet.log(pid)[-3000:]}"
         return CLOCK.monotonic() - began_s
 
     @property

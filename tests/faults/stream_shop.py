@@ -142,7 +142,13 @@ def _handler(plan: StreamPlan, ledger: StreamLedger) -> Callable[..., Any]:
             await clock.asleep(max(order.seconds for order in orders))
             _perhaps_fail(messages, orders)
 
-    return {"one": one, "batch": many, "copy": copy}[plan.kind]
+    match plan.kind:
+        case "one":
+            return one
+        case "batch":
+            return many
+        case "copy":
+            return copy
 
 
 def _perhaps_fail(messages: Sequence[Message], orders: Sequence[Order]) -> None:

@@ -19,6 +19,7 @@ from tests.faults.workers import CLOCK
 __all__ = ["faulty"]
 pytestmark = waits
 STORE = "streams"
+PROBABILITY = 0.05
 
 
 def test_random_resets_and_latency_lose_no_message(
@@ -37,7 +38,7 @@ def test_random_resets_and_latency_lose_no_message(
         sender.start()
         arena.wait_for_runs(20)
         began_s = CLOCK.monotonic()
-        proxy.latency_s, proxy.jitter_s, proxy.reset_probability = 0.005, 0.02, 0.02
+        proxy.latency_s, proxy.jitter_s, proxy.reset_probability = 0.005, 0.02, PROBABILITY
         sender.wait()
         proxy.heal()
         ended_s = CLOCK.monotonic()
@@ -51,6 +52,6 @@ def test_random_resets_and_latency_lose_no_message(
     assert stream_checker.check(evidence) == []
     assert proxy.traffic.resets > 5, "too few resets: this run shows nothing"
     report(
-        f"row 32 {name}: {proxy.traffic.resets} resets (2% of all chunks), latency 5 to 25 ms; "
+        f"row 32 {name}: {proxy.traffic.resets} resets ({PROBABILITY:.0%} of all chunks), latency 5 to 25 ms; "
         f"{stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import apsw
@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults import stream_checker
 from tests.faults.conftest import Report, waits
-from tests.faults.stream_arena import StreamArena, stream_arena
+from tests.faults.stream_arena import IS_FULL, stream_arena
 from tests.faults.stream_channels import KafkaChannel
 from tests.faults.stream_shop import Order, StreamPlan
 from tests.faults.workers import CLOCK, poll
@@ -21,7 +21,8 @@ from tests.servers import PostgresServer
 pytestmark = waits
 STORE = "kafka"
 AWAY_S = 1.5
-ORDERS = [Order(f"k{n % 10}", n // 10, is_poison=n % 5 == 4) for n in range(50)]
+Away = AbstractContextManager[None]
+ORDERS = [Order(f"k{n}", 0, is_poison=n % 5 == 4) for n in range(50)]
 POISON = {(order.key, order.n) for order in ORDERS if order.is_poison}
 
 
@@ -44,18 +45,35 @@ def frozen(server: PostgresServer) -> Iterator[None]:
     server.resume()
 
 
-def _go_through(arena: StreamArena, away: Callable[[], object], report: Report, what: str) -> None:
-    channel = arena.channel
-    (pid,) = arena.start_many(1)
-    with away():  # type: ignore[attr-defined]
-        channel.send(ORDERS)
-        poll(lambda: sum(one.what == "fail" for one in arena.handlings()) == len(POISON), 20, "all poison has failed")
-        CLOCK.sleep(AWAY_S)
-        during = channel.done()
-    arena.quiesce()
-    assert arena.fleet.running == [pid], arena.fleet.log(pid)[-2000:]
-    arena.drain(pid)
-    evidence = arena.evidence()
+@pytest.fixture(params=["SQLite", "PostgreSQL"] if IS_FULL else ["SQLite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str, Callable[[], Away]]]:
+    """Its name, its URL, and what takes it away."""
+    if request.param == "SQLite":
+        path = tmp_path / "letters.db"
+        yield "SQLite locked", f"sqlite:///{path}", lambda: locked(path)
+    else:
+        with PostgresServer() as server:
+            yield "PostgreSQL frozen", server.url(), lambda: frozen(server)
+
+
+def test_while_the_store_is_away_nothing_that_is_given_up_is_committed(
+    kafka: KafkaBroker, store: tuple[str, str, Callable[[], Away]], tmp_path: Path, report: Report
+) -> None:
+    what, url, away = store
+    channel = KafkaChannel(kafka, partitions=3, tag="away")
+    with stream_arena(tmp_path, channel, StreamPlan(), store=url) as arena:
+        (pid,) = arena.start_many(1)
+        with away():
+            channel.send(ORDERS)
+            fails = len(POISON)
+            poll(lambda: sum(one.what == "fail" for one in arena.handlings()) == fails, 20, "all poison has failed")
+            CLOCK.sleep(AWAY_S)
+            during = channel.done()
+        arena.quiesce()
+        assert arena.fleet.running == [pid], arena.fleet.log(pid)[-2000:]
+        arena.drain(pid)
+        evidence = arena.evidence()
+
     assert not during & POISON, "what was given up is committed, and nobody has it"
     assert stream_checker.check(evidence) == []
     assert evidence.letters.keys() == POISON
@@ -63,19 +81,3 @@ def _go_through(arena: StreamArena, away: Callable[[], object], report: Report, 
         f"row 36 {what} while {len(POISON)} messages are given up: committed meanwhile 0 of them, in the inbox "
         f"afterwards {len(evidence.letters)}; {stream_checker.told(evidence, arena.seconds)}"
     )
-
-
-def test_a_locked_sqlite_holds_commits_back(kafka: KafkaBroker, tmp_path: Path, report: Report) -> None:
-    with stream_arena(tmp_path, KafkaChannel(kafka, partitions=3, tag="locked"), StreamPlan()) as arena:
-        _go_through(arena, lambda: locked(tmp_path / "letters.db"), report, "SQLite locked")
-
-
-def test_a_frozen_postgres_holds_commits_back(
-    kafka: KafkaBroker, tmp_path: Path, is_full: bool, report: Report
-) -> None:
-    if not is_full:
-        pytest.skip("HOLDFAST_FAULTS=full")
-    with PostgresServer() as server:
-        channel = KafkaChannel(kafka, partitions=3, tag="frozen-store")
-        with stream_arena(tmp_path, channel, StreamPlan(), store=server.url()) as arena:
-            _go_through(arena, lambda: frozen(server), report, "PostgreSQL frozen")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -252,6 +254,64 @@ def test_a_topic_that_is_no_stream_fails_alone(redis_server: RedisServer) -> Non
             producer.flush()
         assert [sent.error is None for sent in sents] == [True, False] * 20
     assert [fields[b"value"] for _, fields in _entries(redis_server, topic)] == [b"%d" % n for n in range(20)]
+
+
+_ENDS_WITHOUT_CLOSING: Final = """
+import sys
+from holdfast.streams import Producer
+
+producer = Producer(sys.argv[1])
+for number in range(1000):
+    producer.send("orders", number)
+"""
+
+
+def test_a_process_that_ends_without_closing_its_producer_has_sent_everything(redis_server: RedisServer) -> None:
+    topic = redis_server.fresh_prefix()
+    program = _ENDS_WITHOUT_CLOSING.replace("orders", topic)
+    url = f"redis://:{redis_server.password}@127.0.0.1:{redis_server.port}"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, url], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert [fields[b"value"] for _, fields in _entries(redis_server, topic)] == [b"%d" % n for n in range(1000)]
+
+
+@pytest.mark.parametrize("topic_in_url", ["", "/other"])
+def test_the_shards_of_a_url_are_those_of_every_topic_that_is_sent_to(
+    redis_server: RedisServer, topic_in_url: str
+) -> None:
+    topic = redis_server.fresh_prefix()
+    url = f"redis://:{redis_server.password}@127.0.0.1:{redis_server.port}{topic_in_url}?shards=8"
+    with Producer(url) as producer:
+        assert producer.send(topic, "x", key="customer-42").wait(30).partition == 5
+        assert producer.send(topic, "y", partition=7).wait(30).partition == 7
+    assert [fields[b"value"] for shard in (5, 7) for _, fields in _entries(redis_server, f"{topic}.{shard}")] == [
+        *(b"x", b"y")
+    ]
+
+
+def test_a_message_whose_reply_was_lost_knows_its_shard(redis_server: RedisServer) -> None:
+    topic = redis_server.fresh_prefix()
+    with FaultProxy("127.0.0.1", redis_server.port) as proxy:
+        url = f"redis://:{redis_server.password}@127.0.0.1:{proxy.port}/{topic}?shards=8"
+        with Producer(url) as producer:
+            producer.send(value="first").wait(30)
+            proxy.drop_reply(to=b"EVALSHA")
+            assert producer.send(value="x", key="customer-42").wait(30) == (topic, 5, -1)
+            assert proxy.traffic.replies_dropped == 1
+    assert len(_entries(redis_server, f"{topic}.5")) == 1
+
+
+def test_a_message_with_more_headers_than_redis_takes_is_given_up_alone(redis_server: RedisServer) -> None:
+    topic = redis_server.fresh_prefix()
+    with Producer(f"redis://:{redis_server.password}@127.0.0.1:{redis_server.port}/{topic}") as producer:
+        for n in range(60):
+            producer.send(value=n, headers=[(f"h{i}", "") for i in range(5000)] if n == 30 else None)
+        with pytest.raises(NotSent, match=r"1 message was given up .* has 5,000 headers"):
+            producer.flush()
+    written = [fields[b"value"] for _, fields in _entries(redis_server, topic)]
+    assert written == [b"%d" % n for n in range(60) if n != 30]
 
 
 # ---------------------------------------------------------------- inside

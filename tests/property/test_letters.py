@@ -119,7 +119,7 @@ def test_no_payload_makes_it_raise_anything_but_invalid_in_one_line(payload: byt
 def test_every_message_comes_back_from_a_retry_topic(
     message: Message, attempt: int, elapsed_s: float, due_at: float
 ) -> None:
-    passage = Passage(message, attempt, elapsed_s, due_at)
+    passage = Passage(message, attempt, elapsed_s, due_at, group="billing")
     assert from_retry(received(to_retry(passage, "t"))) == passage
 
 

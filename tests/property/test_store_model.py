@@ -1,7 +1,8 @@
 """Random operations on two stores side by side: every answer and every record must be the same.
 
-The memory store is the oracle. Times are told in tens of seconds since the stores were made, and all lengths but those
-of leases, windows and retention are whole tens, so that the time a test takes does not matter.
+The memory store is the oracle. Times are told in hundreds of seconds since the stores were made, and all lengths but
+those of leases, windows and retention are whole hundreds, so that the time a test takes does not matter, on a machine
+with much else to do neither: an example may take up to 40 seconds.
 """
 
 from __future__ import annotations
@@ -42,8 +43,11 @@ from holdfast.types import Attempt, Change, End, FailureType, Group, JobRecord, 
 from tests.servers import PostgresServer, RedisServer
 
 T = TypeVar("T")
-KEY_WINDOW_S = 95.0
-LEASE_S = 25.0
+UNIT_S = 100.0
+KEY_WINDOW_S = 9.5 * UNIT_S
+LEASE_S = 2.5 * UNIT_S
+KEPT = (1.5 * UNIT_S, 4.5 * UNIT_S)
+DELAYS = (0.0, 0.0, 0.0, UNIT_S, 3 * UNIT_S)
 FIRST_MINUTE = 30_000_000
 PLACES = range(3)
 CAPS: tuple[dict[str, int], ...] = ({}, {}, {"g": 0}, {"g": 1}, {"g": 1, "h": 2}, {"task:a": 1}, {"queue:x": 0, "h": 1})
@@ -100,7 +104,7 @@ new_jobs = st.builds(
     payload=st.sampled_from([b"[1]", b"[1]", b"[2]"]),
     queue=st.sampled_from("xy"),
     priority=st.sampled_from([0, 0, 1]),
-    delay_s=st.sampled_from([0.0, 0.0, 0.0, 10.0, 30.0]),
+    delay_s=st.sampled_from(DELAYS),
     gates=st.sampled_from([(), (), ("g",), ("h",), ("g", "h")]),
     tenant=st.sampled_from(["", "", "acme"]),
     idempotency_key=st.sampled_from([None, None, "k1", "k2"]),
@@ -181,8 +185,8 @@ def verdicts_of(*changes: Change) -> st.SearchStrategy[list[Verdict]]:
     verdicts = st.builds(
         Verdict,
         change=st.sampled_from(changes),
-        delay_s=st.sampled_from([0.0, 0.0, 0.0, 10.0, 30.0]),
-        keep_s=st.sampled_from([None, 15.0, 45.0]),
+        delay_s=st.sampled_from(DELAYS),
+        keep_s=st.sampled_from([None, *KEPT]),
         elapsed_s=st.integers(0, 3).map(float),
         is_refunded=st.booleans(),
         is_suspect=st.booleans(),
@@ -199,16 +203,18 @@ class Elsewhere(Struct, frozen=True):
     """An attempt of somebody who is no worker of the store's."""
 
     number: int
-    tens: int
+    is_recent: bool
+    """Whether it began about now, or so long after the stores were made."""
+    hundreds: int
     failure: int | None
 
-    def attempt_of(self, begun_at: float) -> Attempt:
-        started_at = begun_at + 10.0 * self.tens
+    def attempt_of(self, side: Side) -> Attempt:
+        started_at = side.begun_at + UNIT_S * self.hundreds + (side.store.clock_offset_s if self.is_recent else 0.0)
         return Attempt(
             number=self.number,
             started_at=started_at,
-            ended_at=started_at + 1,
-            worker="elsewhere" if self.tens else "",
+            ended_at=started_at + 0.4 * UNIT_S,
+            worker="elsewhere" if self.hundreds else "",
             outcome=Change.RETRY,
             failure_type=None if self.failure is None else (FailureType.NETWORK, FailureType.STRUCTURAL)[self.failure],
             severity=Severity.HIGH,
@@ -238,10 +244,15 @@ comings = st.builds(
     change=st.sampled_from([Change.BURY, Change.BURY, Change.COMPLETE, Change.DISCARD, None]),
     n_known=st.integers(0, 3),
     elsewhere=st.lists(
-        st.builds(Elsewhere, number=st.integers(1, 4), tens=st.integers(0, 2), failure=st.sampled_from([None, 0, 1])),
+        st.builds(
+            lambda when, **facts: Elsewhere(is_recent=when[0], hundreds=when[1], **facts),
+            when=st.sampled_from([(False, 0), (False, 1), (False, 2), (True, -1), (True, 0)]),
+            number=st.integers(1, 4),
+            failure=st.sampled_from([None, 0, 1]),
+        ),
         max_size=3,
     ),
-    keep_s=st.sampled_from([None, None, 15.0, 45.0]),
+    keep_s=st.sampled_from([None, None, *KEPT]),
 )
 
 
@@ -255,28 +266,28 @@ class Side:
         self.versions = [0]
 
     def told(self, thing: Any) -> Any:
-        """Something that a store answered, with its instants in tens of seconds since the beginning."""
+        """Something that a store answered, with its instants in hundreds of seconds since the beginning."""
         if isinstance(thing, Struct):
             return {name: self._told_field(name, value) for name, value in structs.asdict(thing).items()}
         if isinstance(thing, list | tuple):
             return [self.told(one) for one in thing]
         return thing
 
-    def tens_at(self, instant: float) -> int:
-        """An instant, in tens of seconds since the beginning."""
-        return round((instant - self.begun_at) / 10)
+    def hundreds_at(self, instant: float) -> int:
+        """An instant, in hundreds of seconds since the beginning."""
+        return round((instant - self.begun_at) / UNIT_S)
 
     def end_of(self, coming: Coming, record: JobRecord | None) -> End | None:
         """The end of a job, with attempts that are known here and with others."""
         if coming.change is None:
             return None
         known = record.attempts[: coming.n_known] if record is not None else ()
-        others = [one.attempt_of(self.begun_at) for one in coming.elsewhere]
+        others = [one.attempt_of(self) for one in coming.elsewhere]
         return End(change=coming.change, attempts=(*known, *others), reason="so it ended", keep_s=coming.keep_s)
 
     def _told_field(self, name: str, value: Any) -> Any:
         is_instant = name.endswith("_at") and value is not None
-        return self.tens_at(value) if is_instant else self.told(value)
+        return self.hundreds_at(value) if is_instant else self.told(value)
 
 
 class TwoStores:
@@ -317,7 +328,7 @@ class TwoStores:
             side.versions += [value.version for value in answer.values if value.version > side.versions[-1]]
             values = [(value.key, value.data) for value in answer.values]
             # A claim that is refused, or sent again, need not look for jobs that have become due.
-            due = round(answer.next_due_s / 10) if is_looking and answer.next_due_s is not None else None
+            due = round(answer.next_due_s / UNIT_S) if is_looking and answer.next_due_s is not None else None
             return [list(answer.settled), list(answer.changed), side.told(answer.deliveries), values, due]
 
         answer = self.both(lambda side: side.store.exchange(make(side)), told)
@@ -361,9 +372,9 @@ class TwoStores:
 
         self.both(call)
 
-    def advance(self, tens: int) -> None:
+    def advance(self, hundreds: int) -> None:
         for side in self.sides:
-            side.store.clock_offset_s += tens * 10.0
+            side.store.clock_offset_s += hundreds * UNIT_S
 
     # ---------------------------------------------------------------- workers
 
@@ -426,6 +437,10 @@ class TwoStores:
             side.deliveries[begun:] = in_order
             return side.told(in_order)
 
+        if self.last_claim is not None and self.last_claim.worker == worker:
+            self.last_claim = (
+                None  # of claims to their end, a store need remember a worker's latest alone: now this one
+            )
         for _ in range(2):  # sent twice, it answers the same
             self.both(lambda side: side.store.reclaim(worker, token, 1000), told)
         self.settle_each(list(enumerate(verdicts, begun)))
@@ -462,9 +477,9 @@ class TwoStores:
         operation = Operation(change=change, ids=chosen, reason="so it is", **fields)
         self.both(lambda side: side.store.change(operation))
 
-    def find(self, query: Query, since_tens: int | None) -> None:
+    def find(self, query: Query, since_hundreds: int | None) -> None:
         def query_of(side: Side) -> Query:
-            since = None if since_tens is None else side.begun_at + since_tens * 10.0 - 5.0
+            since = None if since_hundreds is None else side.begun_at + (since_hundreds - 0.5) * UNIT_S
             return structs.replace(query, since=since)
 
         async def every_page(side: Side) -> list[JobRecord]:
@@ -496,8 +511,8 @@ class TwoStores:
 
         def told(side: Side, stats: Stats) -> Any:
             tallies = sorted((one.queue, one.task, one.state, one.n) for one in stats.tallies if one.n)
-            workers = sorted((worker.id, worker.lease_s, side.tens_at(worker.seen_at)) for worker in stats.workers)
-            oldest = {queue: side.tens_at(due_at) for queue, due_at in stats.oldest_ready_at.items()}
+            workers = sorted((worker.id, worker.lease_s, side.hundreds_at(worker.seen_at)) for worker in stats.workers)
+            oldest = {queue: side.hundreds_at(due_at) for queue, due_at in stats.oldest_ready_at.items()}
             return tallies, workers, list(stats.counts), oldest
 
         ids = [job.id for job in self.jobs]
@@ -513,7 +528,7 @@ STEPS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "enqueue": (3, {"jobs": st.lists(new_jobs, min_size=1, max_size=4), "is_sync": st.booleans()}),
     "enqueue_again": (1, {"pick": picks}),
     "enqueue_ended": (2, {"comings": st.lists(comings, min_size=1, max_size=4), "is_sync": st.booleans()}),
-    "advance": (1, {"tens": st.sampled_from([1, 1, 2, 4, 10])}),
+    "advance": (1, {"hundreds": st.sampled_from([1, 1, 2, 4, 10])}),
     "work": (6, {"place": places, "wish": wishes, "verdicts": verdicts}),
     "beat": (1, {"place": places, "lease_s": st.sampled_from([LEASE_S, LEASE_S, LEASE_S, 0.0])}),
     "claim": (1, {"place": places, "wish": wishes}),
@@ -555,11 +570,11 @@ STEPS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
             "picks": few_picks,
             "replay": st.sampled_from(["", "r1", "r2"]),
             "payload": st.sampled_from([None, b"[8]", b"[9]"]),
-            "delay_s": st.sampled_from([0.0, 0.0, 10.0]),
-            "keep_s": st.sampled_from([None, 15.0]),
+            "delay_s": st.sampled_from([0.0, 0.0, UNIT_S]),
+            "keep_s": st.sampled_from([None, KEPT[0]]),
         },
     ),
-    "find": (1, {"query": queries, "since_tens": st.sampled_from([None, None, 2])}),
+    "find": (1, {"query": queries, "since_hundreds": st.sampled_from([None, None, 2])}),
     "prune": (1, {}),
 }
 step_names = st.sampled_from([name for name, (weight, _) in STEPS.items() for _ in range(weight)])

@@ -331,7 +331,8 @@ def test_the_table_of_the_lifecycle_is_the_codes_own() -> None:
     assert rows == [
         [
             f"`{change.value}`",
-            ", ".join(sorted(state.value for state in move.before)),
+            ", ".join(sorted(state.value for state in move.before))
+            + ("; of a message also " + ", ".join(sorted(state.value for state in move.again)) if move.again else ""),
             "–" if move.after is None else move.after.value,
             move.words,
         ]

@@ -10,9 +10,9 @@
                 │               ├──fail───▶ failed          (where dead letters are switched off)
                 └──replay── dead_letter ◀──bury
 queued, retrying, waiting and running ──cancel──▶ cancelled;  running ──discard──▶ cancelled
-What comes with its end (`NewJob.end`) passes claim and then bury, complete or discard at once, wherever it stands. It is
-no job, but work such as a message: handled again after it has ended, and given up again, it is a dead letter again.
-completed, failed, cancelled and dead_letter ──bury──▶ dead_letter, for nothing else and by nobody else.
+What comes with its end (`NewJob.end`) passes claim and then bury, complete or discard at once, wherever it stands.
+It is no job, but work such as a message: handled again after it has ended, and given up again, it is a dead letter
+again. For it alone: completed, failed, cancelled and dead_letter ──bury──▶ dead_letter
 """
 
 from __future__ import annotations

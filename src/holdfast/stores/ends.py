@@ -16,6 +16,8 @@ from holdfast.types import Attempt, Change, End, JobState, NewJob
 
 _COMPLETE: Final = Change.COMPLETE
 _NOTHING: Final = b"null"
+BEHIND_S: Final = 1.0
+"""So far may a worker's idea of the store's clock be behind it; and rather a letter too many than one too few."""
 
 AttemptKey = tuple[int, float]
 """Its number and when it began: what tells two attempts of one record apart."""
@@ -161,6 +163,6 @@ def ending_of(job: NewJob, known: Known = NEW) -> Ending | None:
         if key_of(one) not in seen:
             seen.add(key_of(one))
             fresh.append(one)
-    if known.state.is_terminal and not any(one.ended_at > known.changed_at for one in fresh):
+    if known.state.is_terminal and not any(one.ended_at >= known.changed_at - BEHIND_S for one in fresh):
         return None
     return Ending(job, end, (*told, *fresh))

@@ -21,8 +21,9 @@ _OPTION: Final = re.compile(r"[a-z][a-z0-9_.]{0,79}")
 _KAFKA_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _LONGEST_TOPIC: Final = 500
 _HARMLESS: Final = frozenset(
-    "db stream shards field max_entries claim_after handover partitions "
-    "security.protocol sasl.mechanism sasl.mechanisms client.id linger.ms compression.type session.timeout.ms heartbeat.interval.ms isolation.level socket.timeout.ms".split()
+    "db stream shards field max_entries claim_after handover partitions security.protocol sasl.mechanism "
+    "sasl.mechanisms client.id linger.ms compression.type session.timeout.ms heartbeat.interval.ms isolation.level "
+    "socket.timeout.ms".split()
 )
 """Options whose values may be shown: any other may be a password under a name that nobody has thought of."""
 _ESCAPES: Final = "in a user name or password write %2F for /, %3F for ?, %23 for #, %40 for @ and %25 for %"

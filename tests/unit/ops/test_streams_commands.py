@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,13 +61,13 @@ def on(shop: Shop, work: Any) -> Any:
     return app_of(shop).bridge.run(work)
 
 
-def refuse(shop: Shop, n: int = 1) -> None:
+def refuse(shop: Shop, n: int = 1, *, value: bytes = b'{"is_bad":true}', key: bytes = b"k") -> None:
     """Let so many messages be given up."""
     app = app_of(shop)
 
     async def send() -> None:
         async with app.streams.source_of(app.stream_specs["bill"]) as source:
-            await source.send([Outgoing("orders", b'{"is_bad":true}', b"k")] * n)
+            await source.send([Outgoing("orders", value, key)] * n)
         del app.stream_specs["ship"]  # whose server is away
         await app.arun_until_idle()
 
@@ -177,3 +178,43 @@ def test_only_messages_go_to_a_topic(streams: Shop) -> None:
     streams.cli("dlq", "retry", letters["bill"], "--to-topic")
     (job,) = [one for one in streams.json("jobs", "list")["items"] if one["id"] == letters["bill"]]
     assert (job["state"], job["payload"]["to"]) == ("queued", "topic")
+
+
+def test_what_nobody_would_hear_of_and_what_says_which_message_it_is_are_refused(streams: Shop) -> None:
+    refuse(streams)
+    (letter,) = streams.json("dlq", "list")["items"]
+    for words, line in (
+        (["--canary", "1", "--to-topic"], "canary=1: goes with replays to a message's own group alone"),
+        (["--edit", '{"timestamp": 5}'], "the timestamp of a message cannot be edited"),
+        (["--edit", '{"origin": null}'], "origin"),
+        (["--edit", '{"value": "[redacted]"}'], "--edit: a value in it reads [redacted]"),
+    ):
+        done = streams.cli("dlq", "replay", "--all", *words, code=2)
+        assert line in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    payload = {**letter["payload"], "timestamp": 5}
+    done = streams.cli("dlq", "retry", letter["id"], "--payload", json.dumps(payload), code=2)
+    assert "the timestamp of a message cannot be edited" in done.stderr
+    assert streams.json("dlq", "list")["items"][0]["state"] == "dead_letter"
+
+
+def test_what_is_hidden_stays_what_it_was_when_something_else_is_edited(streams: Shop) -> None:
+    refuse(streams, value=b'{"is_bad":true,"password":"canary-53"}')
+    (letter,) = streams.json("dlq", "list")["items"]
+    payload = letter["payload"]
+    assert payload["value"]["password"] == "[redacted]"
+    bad = payload | {"value": {"other": "[redacted]"}}
+    done = streams.cli("dlq", "retry", letter["id"], "--payload", json.dumps(bad), code=2)
+    assert "--payload: the value at /value/other has [redacted] in it" in done.stderr
+    payload["value"]["is_bad"] = False
+    streams.cli("dlq", "retry", letter["id"], "--payload", json.dumps(payload))
+    app = app_of(streams)
+    app.run_until_idle()
+    assert b'"password":"canary-53"' in app.jobs.get(letter["id"]).record.payload
+    assert app.jobs.get(letter["id"]).state == "completed"
+
+
+def test_the_key_of_a_message_hides_nothing_of_its_value(streams: Shop) -> None:
+    refuse(streams, key=b"password")
+    (letter,) = streams.json("dlq", "list")["items"]
+    assert letter["payload"]["value"] == {"is_bad": True}

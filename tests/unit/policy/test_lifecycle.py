@@ -63,6 +63,11 @@ def test_terminal_states_are_left_by_a_replay_or_by_removal_alone() -> None:
     assert ways_out == removals | {(JobState.DEAD_LETTER, Change.REPLAY)}
 
 
+def test_of_what_is_no_job_whatever_has_ended_can_be_buried_again_and_nothing_else() -> None:
+    again = {(state, change) for state in JobState for change in Change if is_allowed(state, change, is_again=True)}
+    assert again == {(state, Change.BURY) for state in JobState if state.is_terminal}
+
+
 def test_what_is_ready_is_what_can_be_claimed() -> None:
     assert {state for state in JobState if is_allowed(state, Change.CLAIM)} == READY
 

@@ -91,3 +91,10 @@ def test_a_process_that_is_stopped_before_it_has_begun_has_drained(tmp_path: Pat
         assert process.stdout.readline() == b"here\n"
         process.terminate()
         assert process.wait(20) == Exit.DRAINED
+
+
+def test_a_process_whose_supervisor_died_while_it_was_starting_ends(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("import threading; threading.Event().wait()")
+    command = [sys.executable, "-m", "holdfast.runtime.process", "shop:app", "{}", f"--child-of={os.getpid() + 1}"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
+    assert (ended.returncode, ended.stderr) == (Exit.DRAINED, "holdfast worker: the supervisor is gone\n")

@@ -252,3 +252,28 @@ def test_a_second_signal_during_a_reload_ends_everything_at_once(supervised: Sup
     supervised.send()
     assert supervised.wait() > 128
     assert (supervised.lines("changed"), supervised.lines("stopped")) == ([], [])
+
+
+_SLOW_START = """
+import os, sys, time
+if "holdfast.runtime.process" in sys.orig_argv:
+    with open("log", "a") as file:
+        file.write(f"started {os.getpid()}\\n")
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+"""
+
+
+def test_a_supervisor_that_is_killed_while_a_process_starts_leaves_no_orphan(
+    supervised: Supervised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (supervised.folder / "sitecustomize.py").write_text(_SLOW_START)
+    monkeypatch.setenv("PYTHONPATH", str(supervised.folder), prepend=os.pathsep)
+    supervised.start(1)
+    supervised.until(lambda: len(supervised.started()) == 1)
+    supervised.send(signal.SIGKILL)
+    supervised.wait()
+    (supervised.folder / "go").touch()
+    (pid,) = supervised.started()
+    supervised.until(lambda: not is_alive(pid))
+    assert "the supervisor is gone" in supervised.errors

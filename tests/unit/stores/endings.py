@@ -8,6 +8,7 @@ from typing import Protocol
 from holdfast.clock import new_id, new_token
 from holdfast.ports import Operation, Store, WorkerRecord
 from holdfast.testing.store_suite import claim, enqueue, new_job, settle
+from holdfast.testing.store_suite.ended_again import tried_since
 from holdfast.testing.store_suite.ends import ended, tried, with_end
 from holdfast.testing.store_suite.steps import failed_attempt
 from holdfast.types import Change, End, NewJob
@@ -52,6 +53,10 @@ async def live_and_end(store: MovableStore, check_books: Callable[[], None]) -> 
     await claim(store, worker="w2", limit=3)
     check_books()
     await store.enqueue([with_end(one, Change.COMPLETE) for one in letters])
+    check_books()
+    again = [with_end(one, Change.BURY, await tried_since(store, 7)) for one in letters]
+    again += [with_end(one.id, Change.BURY, await tried_since(store, 8), keep_s=5.0) for one in (*new, keyed[0])]
+    await store.enqueue([*again, *again[:3], with_end(letters[0], Change.BURY, await tried_since(store, 9))])
     check_books()
     store.clock_offset_s += 100.0
     await store.heartbeat(WorkerRecord(id="w3", lease_s=60.0))

@@ -151,8 +151,6 @@ class Flow:
             if part is None or part.is_revoked:
                 continue  # it went to somebody else meanwhile
             part.receive(some, now)
-            if not self._has_positions and any([one.deaths for one in some]):
-                part.suspect(some, self._spec.stretch)
             if part.offsets.open >= self._spec.max_gap and not part.pausing:
                 self._pause(part, f"{part.offsets.open} messages wait behind one that is not finished")
 
@@ -175,7 +173,12 @@ class Flow:
             if room <= 0:
                 break
             if part.buffer and not part.is_revoked and not part.is_waiting:
-                room -= take(part, room, now, found)
+                if not part.careful_until:
+                    room -= take(part, room, now, found)
+                    continue
+                far = part.set_aside(self._spec.careful_span)
+                room -= take(part, room, now, found) if part.buffer else 0
+                part.buffer.extend(far)
         return found
 
     def _take(self, part: Part, room: int, now: float, found: list[MessageDelivery]) -> int:
@@ -242,7 +245,7 @@ class Flow:
     def _begun(self, part: Part, message: Message, passage: Passage | None, now: float) -> MessageDelivery:
         delivery = delivery_of(self._spec.name, part.place, message, passage, now)
         part.begun = max(part.begun, message.offset + 1)
-        if part.suspects is not None and message.offset in part.suspects:
+        if part.is_suspect(message):
             delivery.is_suspect = True
         if self._runner.tracer is not None and (trace := message.header("traceparent")):
             delivery.trace = trace.decode("ascii", "replace")
@@ -267,7 +270,7 @@ class Flow:
         if not self._fits(part, room):
             return 0
         buffer = part.buffer
-        is_suspect = part.suspects is not None and buffer[0].offset in part.suspects
+        is_suspect = part.is_suspect(buffer[0])
         if part.is_retry:  # each by itself: it has a history of its own
             passage = self._passage_of(part, buffer[0], now)
             is_foreign = self._is_foreign(passage)
@@ -354,7 +357,9 @@ class Flow:
                 self._runner.counts.add(self._runner.now(), self._spec.name, "processed", len(delivery.offsets))
                 sends = delivery.outputs.messages if delivery.outputs is not None else []
                 self._write(part, delivery, marked(self._spec, delivery, settlement), sends=sends)
-            case Change.RETRY if self._spec.is_blocking or settlement.is_suspect:  # or it would kill whoever has it next
+            case Change.RETRY if (
+                self._spec.is_blocking or settlement.is_suspect
+            ):  # or it would kill whoever has it next
                 self._again(part, delivery, settlement)
             case Change.RETRY:
                 sends = retried(self._spec, delivery, settlement, self._runner.now())
@@ -513,6 +518,7 @@ class Flow:
             return  # not ours any more
         done.kept -= len(delivery.offsets)
         self._pass(part, delivery.offsets, self._runner.now())
+        part.committed = part.offsets.position
         if done.left:
             self._go_on(part)
         else:

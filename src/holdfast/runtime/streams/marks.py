@@ -2,10 +2,14 @@
 
     assigned ─▶ mark {worker, position} ─▶ messages run ─▶ given back ─▶ mark removed
                        │
-                       └─ died: the next holder finds it, with the same position ─▶ deaths + 1 ─▶ suspects
+                       └─ found by the next holder: the last one died
+                              once ─▶ careful: only messages near the position are begun, until those are finished that
+                                      the dead one may have begun
+                              again, before that ─▶ those near the position are suspects: each runs in a process of its
+                                      own, where a death is its own
 
-One death without progress says nothing: a worker may be killed for any reason. From the second in a row on, the messages
-that may have been in flight are suspects, which run in a process of their own until one of them is found out.
+One death proves nothing: a worker may be killed for any reason, and then nothing but the distance between the oldest
+message in flight and the newest is less for a while.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from holdfast.types import Place
 PREFIX: Final = "stream:"
 """The keys of marks in the store begin so."""
 SUSPICIOUS: Final = 2
-"""After so many deaths in a row without progress there are suspects."""
+"""From so many deaths in a row on there are suspects."""
 _TRIES: Final = 10
 
 Ends = Callable[[Collection[str]], Awaitable[Mapping[Place, int]]]
@@ -39,9 +43,20 @@ class Mark(Struct, frozen=True):
     position: int
     """Where its holder began."""
     deaths: int = 0
-    """How many holders have died in a row, at this very position."""
+    """How many holders have died in a row before they had got past what the first of them may have begun."""
     reach: int = 0
     """Messages before this offset are suspects; 0 is none."""
+    until: int = 0
+    """Up to this offset the partition is handled with care; 0 where nobody has died."""
+
+
+class Span(Struct, frozen=True):
+    """How far from a partition's position messages may have been begun that are not finished."""
+
+    careful: int
+    """With care."""
+    extent: int
+    """Otherwise."""
 
 
 def key_of(stream: str, place: Place) -> str:
@@ -49,28 +64,31 @@ def key_of(stream: str, place: Place) -> str:
     return f"{PREFIX}{stream}/{place[0]}/{place[1]}"
 
 
-def taken(before: Mark | None, worker: str, position: int, stretch: int) -> Mark:
-    """The mark of a partition that this worker has now, from this position on.
-
-    `stretch`: so many messages may have been in flight.
-    """
+def taken(before: Mark | None, worker: str, position: int, span: Span) -> Mark:
+    """The mark of a partition that this worker has now, from this position on."""
     if before is None:
         return Mark(worker, position)
-    # Offsets begin anew in a topic that was made anew: what was suspected there says little.
-    reach = min(before.reach, position + stretch) if before.reach > position else 0
     if before.worker == worker and before.position == position:
         return before  # it is written already, and the answer was lost
-    if before.worker in {"", worker}:
-        return Mark(worker, position, before.deaths if reach else 0, reach)
-    deaths = before.deaths + 1 if position == before.position else 1
-    return Mark(worker, position, deaths, position + stretch if deaths >= SUSPICIOUS else reach)
+    has_died = before.worker not in {"", worker}
+    deaths = (before.deaths if before.until > position else 0) + has_died
+    if not deaths:
+        return Mark(worker, position)
+    # At most so far: offsets begin anew in a topic that was made anew.
+    until = min(before.until, position + span.extent) if before.until > position else position + span.extent
+    reach = min(before.reach, position + span.careful) if before.reach > position else 0
+    if has_died and deaths >= SUSPICIOUS:
+        reach = position + span.careful
+    return Mark(worker, position, deaths, reach, until)
 
 
 def given_back(before: Mark | None, worker: str, position: int) -> Mark | None:
-    """What is left of this worker's mark: whom it suspected and has not cleared, the next holder suspects too."""
+    """What is left of this worker's mark: where it was careful and has not got through, the next holder is too."""
     if before is None or before.worker != worker:
         return before
-    return Mark("", position, before.deaths, before.reach) if before.reach > position else None
+    if before.until <= position:
+        return None
+    return Mark("", position, before.deaths, before.reach if before.reach > position else 0, before.until)
 
 
 class _Wish(Struct, frozen=True):
@@ -86,11 +104,11 @@ class Marks:
     A store that is away keeps nobody waiting: StoreError, and `write` again later.
     """
 
-    def __init__(self, store: Store, stream: str, worker: str, *, stretch: int, ends: Ends) -> None:
+    def __init__(self, store: Store, stream: str, worker: str, *, span: Span, ends: Ends) -> None:
         self._store = store
         self._stream = stream
         self._worker = worker
-        self._stretch = stretch
+        self._span = span
         self._ends = ends
         self._lock = asyncio.Lock()
         self._wishes: dict[Place, _Wish] = {}
@@ -117,10 +135,9 @@ class Marks:
         ours |= {place: wish.position for place, wish in self._wishes.items() if place in places and wish.is_ours}
         self.give_back(ours)
 
-    def suspects(self, place: Place) -> range | None:
-        """The offsets of a partition of ours whose messages may have killed those who had them."""
-        mark = self._held.get(place)
-        return range(mark.position, mark.reach) if mark is not None and mark.reach > mark.position else None
+    def of(self, place: Place) -> Mark | None:
+        """The mark of a partition of ours, where it is written."""
+        return self._held.get(place)
 
     async def write(self) -> None:
         """Write what has changed. Each mark is compared and set, as somebody else may have the partition by now."""
@@ -144,8 +161,8 @@ class Marks:
         for place, wish in wishes.items():
             before = _mark_in(known.get(key_of(self._stream, place)))
             if wish.is_ours:
-                marks[place] = mark = taken(before, self._worker, wish.position, self._stretch)
-                if mark.reach and mark != before:
+                marks[place] = mark = taken(before, self._worker, wish.position, self._span)
+                if mark.until and mark != before:
                     new.append(place)
             else:
                 marks[place] = given_back(before, self._worker, wish.position)
@@ -197,5 +214,6 @@ def _mark_in(value: Value | None) -> Mark | None:
 def _within(mark: Mark | None, end: int | None) -> Mark | None:
     if mark is None or end is None:
         return mark
-    reach = min(mark.reach, end)
-    return msgspec.structs.replace(mark, reach=reach if reach > mark.position else 0)
+    if end <= mark.position:
+        return Mark(mark.worker, mark.position)
+    return Mark(mark.worker, mark.position, mark.deaths, min(mark.reach, end), min(mark.until, end))

@@ -20,6 +20,8 @@ class Part:
         "begun",
         "buffer",
         "busy",
+        "careful_until",
+        "committed",
         "due_at",
         "has_positions",
         "held",
@@ -72,8 +74,12 @@ class Part:
         self.is_revoked = False
         self.is_waiting = False
         """Whether nothing is begun yet, as it is not known whether it has suspects."""
-        self.suspects: range | set[int] | None = None
-        """Offsets of messages that may have killed those who had them, and are run in a process of their own."""
+        self.suspects = range(0)
+        """Offsets of messages that may have killed those who had them, and are run in processes of their own."""
+        self.careful_until = 0
+        """Until its position is there, only messages near the position are begun."""
+        self.committed = position
+        """The position that whoever has it next would begin at."""
         self.moved_at = now
         """When its position moved, or when nothing was unfinished last."""
         self.lag: int | None = None
@@ -100,17 +106,23 @@ class Part:
         if self.retries:
             for offset in offsets:
                 self.retries.pop(offset, None)
-        if self.suspects is not None and not self.has_positions:
-            self.suspects = set(self.suspects).difference(offsets) or None
         if self.offsets.position != before:
             self.moved_at = now
         self.is_dirty = True
 
-    def suspect(self, messages: Iterable[Message], most: int) -> None:
-        """Of these, whose holders have died again and again, at most so many are suspects at a time, the oldest."""
-        known = set(self.suspects or ())
-        known.update([one.offset for one in messages if one.deaths >= SUSPICIOUS][: max(0, most - len(known))])
-        self.suspects = known or None
+    def is_suspect(self, message: Message) -> bool:
+        """Whether it may have killed those who had it, and is to be run in a process of its own."""
+        return message.deaths >= SUSPICIOUS or message.offset in self.suspects
+
+    def set_aside(self, span: int) -> deque[Message]:
+        """Where care is needed: take what is further than this from the position out of the buffer, to be put back."""
+        far: deque[Message] = deque()
+        if self.committed >= self.careful_until:
+            self.careful_until = 0
+            return far
+        while self.buffer and self.buffer[-1].offset >= self.committed + span:
+            far.appendleft(self.buffer.pop())
+        return far
 
     def next_of(self, key: bytes | None) -> Message | None:
         """The message of this key that comes next, now that one is finished; without one the key is free again."""

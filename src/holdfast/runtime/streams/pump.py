@@ -19,6 +19,7 @@ from holdfast.runtime.runner import Runner
 from holdfast.runtime.shared.guards import SharedGuards
 from holdfast.runtime.streams.errands import Errand, Errands
 from holdfast.runtime.streams.flow import Flow
+from holdfast.runtime.streams.marks import Span
 from holdfast.runtime.streams.part import Part
 from holdfast.runtime.streams.passage import dlq_topic, retry_topic
 from holdfast.runtime.streams.spec import StreamSpec
@@ -109,7 +110,7 @@ class StreamPump:
             source,
             stream=spec.name,
             worker=self.runner.worker,
-            stretch=spec.stretch,
+            span=Span(careful=spec.careful_span, extent=spec.max_gap + max(_RECEIVE, 2 * spec.widest)),
             clock=clock,
             is_on=self.runner.can_isolate and source.capabilities.has_positions,
             on_ready=self._wake.set,
@@ -249,7 +250,7 @@ class StreamPump:
     async def _receive(self) -> None:
         """Keep enough in the buffers for what could be begun; the source waits while nobody asks."""
         flow, tries = self._flow, 0
-        enough = max(self.spec.in_flight, self.spec.batch)
+        enough = self.spec.widest
         limit = max(_RECEIVE, 2 * enough)
         while not flow.is_stopping:
             if flow.startable >= enough:
@@ -429,6 +430,10 @@ class StreamPump:
             for part in dirty:
                 part.give_back(progress[part.place])
             raise
+        for part in dirty:
+            part.committed = progress[part.place].position
+            if part.careful_until:
+                self._wake.set()
         self._rest()
 
     async def _look(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Sequence
+from types import NoneType
 from typing import Any, Literal
 
 from msgspec import Struct, json
@@ -51,9 +52,14 @@ class StreamSpec(Struct, frozen=True, kw_only=True, eq=False):
     """The delays of the retry topics; empty where it is retried in place."""
 
     @property
-    def stretch(self) -> int:
-        """So many messages of a partition may have been in flight when a worker died."""
-        return 2 * max(self.in_flight, self.batch)
+    def widest(self) -> int:
+        """So many messages may be in flight."""
+        return max(self.in_flight, self.batch)
+
+    @property
+    def careful_span(self) -> int:
+        """So far from a partition's committed position messages are begun where care is needed."""
+        return 2 * self.widest
 
     @property
     def twin_key(self) -> tuple[str, str]:
@@ -110,7 +116,7 @@ class Values:
         self._own = decode
         self._is_batch = is_batch
         self._extras: tuple[Literal["message", "outputs"], ...] = ()
-        self._decode: Callable[[bytes], Any] | None = None
+        self._decode: Callable[[Any], Any] | None = None
         self._parameters = _positional(fn)
 
     def check(self) -> None:
@@ -166,8 +172,13 @@ class Values:
             except Exception as error:
                 raise Invalid(f"message {message.id} cannot be decoded: {type(error).__name__}: {error}") from error
         try:
-            return decode(message.value or b"")
+            return decode(message.value)
         except UNSTORABLE as error:
+            if message.value is None:
+                mistake = (
+                    f"message {message.id} has no value, as where a key was deleted; the handler does not take None"
+                )
+                raise Invalid(mistake) from error
             raise Invalid(f"message {message.id} is not what the handler takes: {why(error)}") from error
 
     def decode_many(self, messages: Sequence[Message]) -> list[Any] | None:
@@ -176,26 +187,25 @@ class Values:
         if self._own is not None or any(one.is_gone for one in messages):
             return None
         try:
-            return [decode(one.value or b"") for one in messages]
+            return [decode(one.value) for one in messages]
         except UNSTORABLE:
             return None
 
-    def _resolve(self) -> Callable[[bytes], Any]:
+    def _resolve(self) -> Callable[[Any], Any]:
         first, *others = self._parameters
         hints = _hints(self._fn)
         wanted = hints.get(first.name, Any)
         if self._is_batch:
             wanted = _element(self._fn, first.name, wanted)
         self._extras = tuple(self._kind(one, hints.get(one.name)) for one in others)
-        if wanted is bytes:
-            self._decode = _as_it_is
-        elif wanted is str:
-            self._decode = _as_text
+        given = [one for one in typing.get_args(wanted) if one is not NoneType]
+        if NoneType in typing.get_args(wanted) and len(given) == 1:
+            decode = _decoder(given[0], self._fn)
+            self._decode = lambda value: None if value is None else decode(value)
         elif self._own is not None:
             self._decode = _as_it_is
         else:
-            refuse_unknown(wanted, f"the first parameter of {self._fn.__name__}()")
-            self._decode = json.Decoder(wanted, dec_hook=from_json).decode
+            self._decode = _decoder(wanted, self._fn)
         return self._decode
 
     def _kind(self, parameter: inspect.Parameter, hint: Any) -> Literal["message", "outputs"]:
@@ -238,9 +248,25 @@ def _element(fn: Callable[..., Any], name: str, wanted: Any) -> Any:
     raise ConfigError(f"{fn.__name__}(): with batch= the parameter {name!r} must be a list, such as list[Order]")
 
 
+def _decoder(wanted: Any, fn: Callable[..., Any]) -> Callable[[Any], Any]:
+    if wanted is bytes:
+        return _as_it_is
+    if wanted is str:
+        return _as_text
+    refuse_unknown(wanted, f"the first parameter of {fn.__name__}()")
+    decode = json.Decoder(wanted, dec_hook=from_json).decode
+    if wanted is Any:
+        return lambda value: None if value is None else decode(value)
+    return decode
+
+
 def _as_it_is(value: bytes) -> bytes:
+    if value is None:
+        raise TypeError
     return value
 
 
 def _as_text(value: bytes) -> str:
+    if value is None:
+        raise TypeError
     return value.decode()

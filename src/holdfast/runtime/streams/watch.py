@@ -10,7 +10,7 @@ from typing import Final
 
 from holdfast.errors import SourceError, StoreError
 from holdfast.ports import Clock, Source, Store
-from holdfast.runtime.streams.marks import Marks
+from holdfast.runtime.streams.marks import Marks, Span
 from holdfast.runtime.streams.part import Part
 from holdfast.types import Place
 
@@ -33,7 +33,7 @@ class Watch:
         *,
         stream: str,
         worker: str,
-        stretch: int,
+        span: Span,
         clock: Clock,
         is_on: bool,
         on_ready: Callable[[], None],
@@ -45,7 +45,7 @@ class Watch:
         self._is_on = is_on
         self._on_ready = on_ready
         self._on_trouble = on_trouble
-        self._marks = Marks(store, stream, worker, stretch=stretch, ends=self._ends)
+        self._marks = Marks(store, stream, worker, span=span, ends=self._ends)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def assigned(self, parts: Sequence[Part]) -> None:
@@ -88,15 +88,17 @@ class Watch:
             await self._write()
         finally:
             for part in parts:
-                part.suspects = self._marks.suspects(part.place)
+                if (mark := self._marks.of(part.place)) is not None:
+                    part.suspects, part.careful_until = range(mark.position, mark.reach), mark.until
                 part.is_waiting = False
             self._on_ready()
         if suspects := [part.place for part in parts if part.suspects]:
             _logger.error(
-                "stream %s: workers have died again and again at the same messages, of %s; these run one by one in a "
-                "process of their own until it is known which are to blame",
+                "stream %s: its workers have died again and again; %d messages of %s run one by one in processes of "
+                "their own until it is known which are to blame",
                 self._stream,
-                ", ".join(f"{topic}/{number}" for topic, number in suspects[:5]),
+                sum(len(part.suspects) for part in parts),
+                ", ".join(f"{topic}/{number}" for topic, number in suspects),
             )
 
     async def _write(self) -> None:

@@ -28,6 +28,7 @@ class JobTable:
         self._keys: dict[KeyScope, StoredJob] = {}
         self._tallies: Counter[tuple[str, str, JobState]] = Counter()
         self._kept: list[tuple[float, int, StoredJob]] = []
+        self._kept_order = itertools.count()
         self._order = itertools.count(1)
 
     def get(self, id: str) -> StoredJob | None:  # noqa: A002
@@ -74,7 +75,7 @@ class JobTable:
         if keep_s is not None:
             has_key = job.new.idempotency_key is not None
             job.kept_until = now + (max(keep_s, self._key_window_s) if has_key else keep_s)
-            heappush(self._kept, (job.kept_until, job.seq, job))
+            heappush(self._kept, (job.kept_until, next(self._kept_order), job))
 
     def prune(self, limit: int, now: float) -> int:
         """Remove up to so many jobs whose time to be kept is over."""
@@ -82,7 +83,7 @@ class JobTable:
         while n < limit and self._kept and self._kept[0][0] <= now:
             kept_until, _, job = heappop(self._kept)
             is_current = self._jobs.get(job.new.id) is job and job.kept_until == kept_until
-            if is_current:  # not removed or replayed in the meantime
+            if is_current:  # not removed, replayed or ended again in the meantime
                 self.move(job, Change.REMOVE)
                 n += 1
         return n

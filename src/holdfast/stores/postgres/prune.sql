@@ -1,4 +1,4 @@
--- What is on the list, up to so many records; those that are left over, or that somebody has locked, go back on it.
+-- What is on the list, up to so many records, one that has ended more than once there more than once; those that are left over, or that somebody has locked, go back on it.
 -- name: over
 WITH clock AS MATERIALIZED (SELECT :now AS now),
 chosen AS MATERIALIZED (
@@ -9,8 +9,8 @@ gone AS (
     DELETE FROM holdfast_kept WHERE ctid = ANY (ARRAY(SELECT place FROM chosen)) RETURNING keep_until, seqs
 ),
 each AS MATERIALIZED (
-    SELECT gone.keep_until, one.seq, row_number() OVER (ORDER BY gone.keep_until, one.seq) AS place
-    FROM gone CROSS JOIN LATERAL unnest(gone.seqs) AS one (seq)
+    SELECT min(gone.keep_until) AS keep_until, one.seq, row_number() OVER (ORDER BY min(gone.keep_until), one.seq) AS place
+    FROM gone CROSS JOIN LATERAL unnest(gone.seqs) AS one (seq) GROUP BY one.seq
 ),
 got AS MATERIALIZED (
     SELECT job.seq, job.lane, job.state

@@ -9,6 +9,7 @@ from msgspec import msgpack
 
 from holdfast.errors import ConfigError
 from holdfast.ports import Enqueued
+from holdfast.stores.ends import BEHIND_S
 from holdfast.stores.redis.call import Call
 from holdfast.stores.redis.call import Texts as CallTexts
 from holdfast.stores.redis.ends import end_rows
@@ -26,7 +27,7 @@ _encode = msgpack.Encoder().encode
 def enqueue_call(jobs: Sequence[NewJob], texts: Texts) -> Call[list[Enqueued]]:
     """The call that adds those that are new, or none of them when an idempotency key is taken by another payload.
 
-    Those that come with their end, and have not ended yet, end with it.
+    Those that come with their end, end with it.
     """
     if len(jobs) > _MOST:
         raise ConfigError(
@@ -52,7 +53,7 @@ def enqueue_call(jobs: Sequence[NewJob], texts: Texts) -> Call[list[Enqueued]]:
         return Call(ENQUEUE, (len(names), rows), lambda reply: _answers(jobs, reply), [*names, *payloads])
     words = CallTexts([*names, *payloads])
     ends = end_rows(jobs, words)
-    return Call(ENQUEUE_ENDED, (len(names), rows, ends), lambda reply: _answers(jobs, reply), words)
+    return Call(ENQUEUE_ENDED, (len(names), rows, ends, BEHIND_S), lambda reply: _answers(jobs, reply), words)
 
 
 def _answers(jobs: Sequence[NewJob], reply: list[Any]) -> list[Enqueued]:

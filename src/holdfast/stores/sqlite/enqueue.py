@@ -49,7 +49,7 @@ def add_plain_jobs(batch: Batch, jobs: Sequence[NewJob]) -> list[Enqueued]:
 def add_jobs(batch: Batch, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Add those that are new, or none of them when an idempotency key is taken by another payload; then end them.
 
-    Only those end that come with their end, and those that are known and have not ended yet too.
+    Only those end that come with their end, and those that are known too.
     """
     now = batch.tick()
     is_any_ended = has_ends(jobs)

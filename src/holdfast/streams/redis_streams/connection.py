@@ -86,7 +86,7 @@ class Connection:
         self._stale: list[tuple[bytes, bytes]] = []
         """Connections that an answer was lost on: the server may not have read yet what was asked there."""
         self.can_wake = True
-        """Whether the server has told this connection's id, without which a wait cannot be ended."""
+        """Whether a wait can be ended: the server has told this connection's id, and we may use it."""
         self.losses = 0
         """How often an answer was lost: what the server has done then is not known."""
 
@@ -242,7 +242,7 @@ class Connection:
             for_s -= _AGAIN_S
             if for_s < 0:
                 raise RedisTimeoutError("no answer in time")
-            if self._client is not None:
+            if self.can_wake and self._client is not None:
                 wake(self._client[0])
 
     def _turn_to(self, reply: ResponseError) -> None:

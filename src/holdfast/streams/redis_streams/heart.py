@@ -157,7 +157,7 @@ class Heart:
         if reply[0] == _OTHERS:
             raise SourceError(
                 f"{self._layout.topic}: the group {self._group.decode()} is at work with ?shards={reply[1]}, and "
-                f"cannot with {self._layout.shards} at the same time; stop all its workers, then change the URL everywhere"
+                f"cannot be with {self._layout.shards} at once; stop all its workers, then change the URL everywhere"
             )
         _, dead, surplus, shards = reply
         mine = frozenset(shards)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from holdfast.errors import SourceError
+from holdfast.errors import SourceAway, SourceError
 from holdfast.streams.redis_streams.connection import Connection, Words
 from holdfast.streams.redis_streams.entries import Batch, read_entries
 from holdfast.streams.redis_streams.layout import SHARED, Stream
@@ -116,6 +116,10 @@ class Reader:
         return self._connection.wait(command, wait_s, self._bell, self._unblock)
 
     def _unblock(self, client: bytes) -> None:
-        with suppress(SourceError):  # then the wait ends by itself, or the server is away
-            self._control.follow(self._connection)
+        self._control.follow(self._connection)
+        try:
             self._control.ask((b"CLIENT", b"UNBLOCK", client))
+        except SourceAway:
+            return  # then the wait ends with an error, or by itself
+        except SourceError:  # this user may not do it: from now on waits are short
+            self._connection.can_wake = False

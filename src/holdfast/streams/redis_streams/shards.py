@@ -31,7 +31,7 @@ def look_at_shards(
         if left := _unfinished(connection, streams, group, location):
             raise SourceError(
                 f"{location}: the group {group.decode()} has messages left in {_named(left)}, of ?shards={before}; "
-                f"let it finish with that number, then change it to {layout.shards} in the URLs of all workers and producers"
+                f"let it finish with that, then change it to {layout.shards} in the URLs of all workers and producers"
             )
     beside = _beside(connection, layout)
     if not (unread := _unfinished(connection, beside, group, location) if beside else []):

@@ -74,6 +74,9 @@ class ReadSuite:
     async def test_an_empty_topic_has_nothing(self, lab: Lab) -> None:
         assert await all_of(lab, await lab.topic()) == []
 
+    async def test_a_topic_that_does_not_exist_has_nothing_too(self, lab: Lab) -> None:
+        assert [batch async for batch in lab.source(await lab.topic(), "billing").read("nobody-made-it")] == []
+
     async def test_who_reads_stops_at_what_was_there_when_it_began(self, lab: Lab) -> None:
         topic = await lab.topic()
         source = lab.source(topic, "billing")

@@ -1,6 +1,6 @@
 # ruff: noqa: D102, S101
 # The names say what is promised; an assert is what a test is made of.
-"""What a store promises of work that was handled again after it had ended: given up again, it is a dead letter again."""
+"""What a store promises of work that is handled again after it has ended: given up again, it is a dead letter again."""
 
 from __future__ import annotations
 
@@ -75,7 +75,17 @@ class EndedAgainSuite:
         await settle(store, replayed, Change.COMPLETE)
         assert [one.number for one in (await record_of(store, delivery.id)).attempts] == [1, 1, 2]
 
-    async def test_only_a_bury_with_something_new_and_later_does_it(self, store: Store) -> None:
+    async def test_an_attempt_in_the_last_second_before_it_ended_counts_as_clocks_are_not_quite_the_same(
+        self, store: Store
+    ) -> None:
+        job_id = await job_in(store, JobState.CANCELLED)
+        ended_at = (await record_of(store, job_id)).ended_at or 0.0
+        await store.enqueue([with_end(job_id, Change.BURY, tried(1, ended_at=ended_at - 1.5))])
+        assert await state_of(store, job_id) is JobState.CANCELLED
+        await store.enqueue([with_end(job_id, Change.BURY, tried(2, ended_at=ended_at - 0.5))])
+        assert await state_of(store, job_id) is _LETTER
+
+    async def test_only_a_bury_with_something_new_does_it(self, store: Store) -> None:
         letter = await dead_letter(store)  # its attempt ends two seconds after it did
         ids = [letter, *[await job_in(store, state) for state in ENDED]]
         before, groups = await store.get(ids), await store.groups(Query())
@@ -150,6 +160,20 @@ class EndedAgainSuite:
         assert await store.prune(10) == 1
         assert await state_of(store, short.id) is _LETTER
         assert [group.count for group in await store.groups(Query())] == [1]
+
+    async def test_what_has_ended_more_than_once_is_pruned_once(self, store: Store, advance: Advance) -> None:
+        again = await tried_since(store)
+        ends = [ended(Change.COMPLETE, keep_s=10.0) for _ in range(3)]
+        buried = [with_end(one.id, Change.BURY, again, keep_s=10.0) for one in ends]
+        await store.enqueue([ends[0], buried[0], *ends[1:]])
+        await store.enqueue(buried)
+        await change(store, Change.REPLAY, ends[2].id)
+        await store.enqueue([with_end(ends[2].id, Change.DISCARD, keep_s=10.0)])
+        advance(60.0)
+        assert await store.prune(100) == 3
+        assert await store.prune(100) == 0
+        assert [one for one in (await store.stats()).tallies if one.n] == []
+        assert await store.groups(Query()) == []
 
     async def test_it_is_replayed_as_any_other_letter_but_not_twice_by_one_replay(self, store: Store) -> None:
         job_id = await dead_letter(store)

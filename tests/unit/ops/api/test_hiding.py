@@ -147,3 +147,14 @@ def test_of_what_could_not_be_read_nothing_is_kept() -> None:
     with pytest.raises(Invalid):
         unhidden({"password": H}, b"\xff")
     assert unhidden({"n": 1}, b"\xff") == {"n": 1}
+
+
+def test_the_key_of_a_message_says_nothing_of_its_value() -> None:
+    origin = {"kind": "message", "group": "g", "topic": "t", "partition": 0, "offset": 5}
+    letter = {"origin": origin, "key": "password", "value": {"n": 1, "pin": 7}, "headers": [["X-Api-Key", "x"]]}
+    found = hidden(stored(letter))
+    assert found.value == letter | {"value": {"n": 1, "pin": H}, "headers": [["X-Api-Key", H]]}
+    assert unhidden(found.value, stored(letter)) == letter
+    pair = {"key": "password", "value": "hunter2"}
+    assert hidden(stored(pair)).value == pair | {"value": H}
+    assert hidden(stored(pair | {"origin": {"kind": "message"}})).value["value"] == H

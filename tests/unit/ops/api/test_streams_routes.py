@@ -198,6 +198,28 @@ async def test_an_edited_letter_is_checked_before_it_goes(front: Shopfront, give
     await front.post(f"/dead-letters/{given_up}/retry", good)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("timestamp", 0), ("is_gone", True), ("origin", {**ORIGIN, "topic": "payments"})]
+)
+async def test_which_message_it_is_cannot_be_edited(front: Shopfront, given_up: str, name: str, value: Any) -> None:
+    shown = (await front.get(f"/dead-letters/{given_up}"))["arguments"]
+    for path, body in (
+        (f"/dead-letters/{given_up}/retry", {"arguments": shown | {name: value}}),
+        ("/replays", {"filter": {"task": "bill"}, "edit": {name: value}}),
+        ("/replays/preview", {"filter": {"task": "bill"}, "edit": {name: value}}),
+    ):
+        refused = await front.post(path, body, status=422)
+        assert f"the {name} of a message cannot be edited" in refused["detail"]
+
+
+async def test_canaries_do_not_go_to_the_topic(front: Shopfront, given_up: str) -> None:
+    del given_up
+    body = {"filter": {"task": "bill"}, "edit": {"to": "topic"}, "canary": 1}
+    refused = await front.post("/replays", body, status=422)
+    assert "goes with replays to a message's own group alone" in refused["detail"]
+    await front.post("/replays", body | {"canary": 0}, status=201)
+
+
 async def test_a_breaker_of_a_stream_is_shown_with_its_settings(front: Shopfront, given_up: str) -> None:
     del given_up
     breakers = {one["key"]: one for one in (await front.get("/breakers"))["items"]}

@@ -38,8 +38,11 @@ class WatchedStore(FaultyStore):
     def __init__(self, inner: MemoryStore, stage: Stage) -> None:
         super().__init__(inner, stage.clock)
         self._stage = stage
+        self.check: Callable[[Sequence[NewJob]], None] = lambda jobs: None
+        """Raises what a store says to what it cannot write."""
 
     async def enqueue(self, jobs: Sequence[NewJob], connection: object | None = None) -> list[Enqueued]:
+        self.check(jobs)
         answer = await super().enqueue(jobs, connection)
         self._stage.log.append(("inbox", len(jobs)))
         return answer

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
 import pytest
 
-from holdfast.errors import Invalid, Permanent, SourceAway, Transient
+from holdfast.errors import ConfigError, Invalid, NotSent, Permanent, SourceAway, SourceError, Transient
 from holdfast.policy.retry import RetryPolicy
+from holdfast.ports import Operation
 from holdfast.runtime.replay import Replay, ReplayState
+from holdfast.runtime.streams.origins import origin_fields
 from holdfast.runtime.streams.passage import from_marker
 from holdfast.runtime.worker import WorkerSettings
-from holdfast.types import Discard, JobRecord, JobState, Message
+from holdfast.types import Change, Discard, JobRecord, JobState, Message, Outgoing
 from tests.unit.runtime.streams.stage import DLQ, TOPIC, Stage, WatchedSource, staged
 
 RETRY_0 = "orders.billing.retry.0"
@@ -301,3 +304,157 @@ async def test_one_that_is_carried_twice_is_handled_twice_and_its_letter_stays_c
         assert shop.values() == [b"7", b"7"]
         assert (await record_of(stage, letter)).state is JobState.COMPLETED
         assert await stage.letters() == []
+
+
+async def test_a_message_that_the_server_will_never_take_is_dead_again_at_once() -> None:
+    async with staged() as stage:
+        shop = Shop()
+        letter = await dead_letter(stage, shop)
+
+        def check(message: Outgoing) -> None:
+            if message.topic == RETRY_0:
+                raise NotSent("the message is too large")
+
+        stage.on_source = lambda source: setattr(source, "check", check)
+        await stage.app.dead_letters.aretry(letter.id)
+        await stage.idle()
+        (again,) = await stage.letters()
+        assert (again.id, again.message, again.attempt) == (letter.id, "the message is too large", 2)
+        assert [from_marker(one) for one in stage.messages(DLQ)] == [None]
+
+
+async def test_a_server_that_has_to_be_mended_is_waited_for_by_those_who_carry() -> None:
+    async with staged() as stage:
+        shop = Shop()
+        letter = await dead_letter(stage, shop)
+        before = len(stage.sources)
+
+        def fail(source: WatchedSource) -> None:
+            if len(stage.sources) > before:
+                source.faults["send"] = [SourceError("not authorized")] * 3
+
+        stage.on_source = fail
+        await stage.app.dead_letters.aretry(letter.id)
+        await stage.idle()
+        assert (await record_of(stage, letter)).state is JobState.COMPLETED
+
+
+async def test_a_marker_that_the_dlq_does_not_take_keeps_no_letter() -> None:
+    async with staged() as stage:
+        shop = Shop()
+        letter = await dead_letter(stage, shop)
+
+        def check(message: Outgoing) -> None:
+            if message.topic == DLQ:
+                raise NotSent("a policy forbids it")
+
+        stage.on_source = lambda source: setattr(source, "check", check)
+        await stage.app.dead_letters.aretry(letter.id)
+        await stage.idle()
+        assert len(shop.runs) == 1
+        assert (await record_of(stage, letter)).state is JobState.COMPLETED
+
+
+async def test_a_marker_is_no_older_than_the_death_that_it_is_about_by_whatever_clock() -> None:
+    async with staged(partitions=3) as stage:
+        shop = Shop()
+        letter = await dead_letter(stage, shop)
+        failed_at = letter.last_failed_at
+        assert failed_at is not None
+        stage.clock._start -= 300.0  # the clock of the machine is set back
+        await stage.app.dead_letters.aretry(letter.id)
+        await stage.idle()
+        (mark,) = [one for one in map(from_marker, stage.messages(DLQ)) if one is not None]
+        assert mark.at >= round(failed_at, 3)
+
+
+async def test_carrying_a_letter_counts_as_no_run_of_a_message() -> None:
+    async with staged() as stage:
+        shop = Shop()
+        letter = await dead_letter(stage, shop)
+        await stage.app.dead_letters.aretry(letter.id)
+        await stage.idle()
+        counted: Counter[str] = Counter()
+        for one in (await stage.store.inner.stats(0)).totals:
+            if one.task == "bill" and "_" not in one.name:
+                counted[one.name] += one.n
+        assert counted == {
+            "received": 1,
+            "failed": 1,
+            "failed:permanent": 1,
+            "dead": 1,
+            "buried": 1,
+            "completed": 1,
+            "processed": 1,
+        }
+
+
+# ---------------------------------------------------------------- edits of which message it is
+
+FIXED: dict[str, Any] = {
+    "timestamp": 0.0,
+    "is_gone": True,
+    "origin": {"kind": "message", "group": "billing", "topic": "payments", "partition": 0, "offset": 0},
+}
+
+
+@pytest.mark.parametrize("name", FIXED)
+async def test_an_edit_of_which_message_it_is_is_refused(name: str) -> None:
+    async with staged() as stage:
+        shop = Shop()
+        letter = await dead_letter(stage, shop)
+        payload = msgspec.json.decode(letter.payload)
+        desk = stage.app.dead_letters
+        for to_topic in (False, True):
+            with pytest.raises(Invalid, match=f"the {name} of a message cannot be edited"):
+                await desk.aretry(letter.id, payload | {name: FIXED[name]}, to_topic=to_topic)
+        for filters in ({"task": "bill"}, {}, {"text": "account"}):
+            with pytest.raises(Invalid, match=f"the {name} of a message cannot be edited"):
+                await desk.areplay(edit={name: FIXED[name]}, **filters)  # type: ignore[arg-type]
+        assert (await record_of(stage, letter)).state is JobState.DEAD_LETTER
+
+
+@pytest.mark.parametrize("name", FIXED)
+async def test_a_job_may_have_arguments_of_these_names(name: str) -> None:
+    async with staged() as stage:
+
+        async def charge(**arguments: Any) -> None:
+            raise Permanent("no")
+
+        stage.app.task(name="charge", breaker=None, retry=ONCE)(charge)
+        replay = await stage.app.dead_letters.areplay(edit={name: 5, "to": "topic"}, canary=1)
+        assert isinstance(replay, Replay)
+
+
+@pytest.mark.parametrize("name", ["timestamp", "origin"])
+async def test_a_letter_that_says_another_message_than_its_own_sends_nothing_anywhere(name: str) -> None:
+    async with staged() as stage:
+        shop = Shop()
+        letter = await dead_letter(stage, shop)
+        stage.broker.create_topic("payments", 1)
+        payload = msgspec.json.decode(letter.payload) | {name: FIXED[name], "to": "topic"}
+        await stage.store.inner.change(
+            Operation(change=Change.REPLAY, ids=(letter.id,), payload=msgspec.json.encode(payload))
+        )
+        await stage.idle()
+        (again,) = await stage.letters()
+        assert "not of" in again.message
+        assert (stage.messages("payments"), len(stage.messages(TOPIC)), shop.runs) == ([], 1, [])
+        assert origin_fields(again)["topic"] == TOPIC
+
+
+# ---------------------------------------------------------------- canaries that nobody would hear of
+
+
+async def test_canaries_do_not_go_with_replays_to_the_topic() -> None:
+    async with staged() as stage:
+        shop = Shop()
+        await dead_letter(stage, shop)
+        desk = stage.app.dead_letters
+        with pytest.raises(ConfigError, match="canary=2: goes with replays to a message's own group alone"):
+            await desk.areplay(canary=2, to_topic=True)
+        with pytest.raises(ConfigError, match="canary=2: goes with replays to a message's own group alone"):
+            await desk.areplay(canary=2, edit={"to": "topic"})
+        assert await desk.areplays() == []
+        replay = await desk.areplay(canary=2, edit={"to": "retry"})
+        assert isinstance(replay, Replay)

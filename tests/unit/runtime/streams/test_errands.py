@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from holdfast.errors import NotSent, Permanent, SourceAway, StoreAway, Transient
+from holdfast.errors import NotSent, Permanent, SourceAway, StoreAway, StoreError, Transient, Unwritable
 from holdfast.policy.retry import RetryPolicy
-from holdfast.ports import Outputs
-from holdfast.runtime.streams.passage import from_dlq
-from holdfast.types import Discard, JobState, Outgoing, Snooze
+from holdfast.ports import Outputs, Settlement
+from holdfast.runtime.streams.passage import HISTORY, from_dlq, from_retry
+from holdfast.types import Discard, JobState, NewJob, Outgoing, Snooze
 from tests.unit.runtime.streams.stage import DLQ, TOPIC, Consumer, Stage, staged
 
 Break = Callable[[Stage, Consumer], None]
@@ -136,10 +137,36 @@ async def test_one_copy_that_the_dlq_refuses_does_not_keep_the_others_out() -> N
         assert (len(await stage.letters()), stage.position()) == (5, 5)
 
 
-async def test_a_retry_that_its_topic_refuses_is_given_up() -> None:
+async def test_a_retry_that_its_topic_refuses_goes_without_its_history() -> None:
     async with staged() as stage:
+        is_busy = True
 
         async def busy(value: int) -> None:
+            if is_busy:
+                raise Transient("busy")
+
+        def check(message: Outgoing) -> None:
+            if ".retry." in message.topic and message.headers[-1] != (HISTORY, b"[]"):
+                raise NotSent("the message is too large")
+
+        stage.send(0)
+        consumer = stage.consuming(busy, blocking=False)
+        consumer.source.check = check
+        await stage.until(lambda: any(one[0] == "send" for one in stage.log))
+        is_busy = False
+        await stage.rest()
+        (through,) = [from_retry(one) for n in range(1, 4) for one in stage.messages(f"orders.billing.retry.{n}")]
+        assert (through.attempt, through.message.retries, through.attempts) == (2, 1, ())
+        assert (await stage.letters(), stage.position()) == ([], 1)
+
+
+async def test_a_retry_that_its_topic_will_never_take_is_made_in_place() -> None:
+    async with staged() as stage:
+        policy = RetryPolicy(max_retries=2, strategy="fixed", initial_delay=5.0, jitter=False, total_timeout=None)
+        at: list[float] = []
+
+        async def busy(value: int) -> None:
+            at.append(stage.now())
             raise Transient("busy")
 
         def check(message: Outgoing) -> None:
@@ -147,12 +174,98 @@ async def test_a_retry_that_its_topic_refuses_is_given_up() -> None:
                 raise NotSent("the message is too large")
 
         stage.send(0)
-        consumer = stage.consuming(busy, blocking=False)
+        consumer = stage.consuming(busy, blocking=False, retry=policy)
         consumer.source.check = check
         await stage.rest()
         (letter,) = await stage.letters()
-        assert [(one.number, one.message) for one in letter.attempts] == [(1, "busy"), (2, "the message is too large")]
+        assert [(one.number, one.message) for one in letter.attempts] == [(1, "busy"), (2, "busy"), (3, "busy")]
+        assert [round(one - at[0]) for one in at] == [0, 5, 10]
         assert (len(stage.messages(DLQ)), stage.position()) == (1, 1)
+
+
+# ---------------------------------------------------------------- letters that no store takes
+
+
+async def test_one_letter_that_the_store_refuses_keeps_neither_the_others_nor_the_stream() -> None:
+    async with staged() as stage:
+
+        async def never(value: int) -> None:
+            raise Permanent(f"no {value}")
+
+        def check(jobs: Sequence[NewJob]) -> None:
+            if any(b'"value":3' in one.payload and not is_short(one) for one in jobs):
+                raise StoreError("the number is out of range")
+
+        def is_short(job: NewJob) -> bool:
+            return job.end is not None and len(job.end.attempts) == 1 and len(job.end.attempts[0].error_name) <= 2_000
+
+        stage.store.check = check
+        for n in range(5):
+            stage.send(n)
+        consumer = stage.consuming(never)
+        lengthened(consumer)
+        await stage.rest()
+        letters = await stage.letters()
+        assert [one.message for one in letters] == [f"no {n}" for n in range(5)]
+        assert [len(one.error_name) > 2_000 for one in letters] == [True, True, True, False, True]
+        assert (len(stage.messages(DLQ)), stage.position()) == (5, 5)
+
+
+def lengthened(consumer: Consumer) -> None:
+    """Every failure has a name that is longer than any bound of ours."""
+    settle = consumer.flow.settle
+
+    def settled(settlement: Settlement) -> None:
+        assert settlement.attempt is not None
+        settle(replace(settlement, attempt=replace(settlement.attempt, error_name="E" * 3_000)))
+
+    consumer.flow.settle = settled  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("error", [StoreError("no"), Unwritable("1", "no"), OverflowError("no"), ValueError("no")])
+async def test_a_message_that_the_inbox_will_never_take_is_in_the_dlq_and_done_with_loudly(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with staged() as stage:
+
+        def check(jobs: Sequence[NewJob]) -> None:
+            raise error
+
+        stage.store.check = check
+        stage.send(0, "a")
+        stage.send(1, "a")
+        stage.consuming(hopeless)
+        await stage.rest()
+        assert (await stage.letters(), len(stage.messages(DLQ)), stage.position()) == ([], 1, 2)
+        (said,) = [one for one in caplog.records if one.levelname == "CRITICAL"]
+        assert "the DLQ alone has the message" in said.message
+
+
+async def test_a_store_that_takes_nothing_at_all_is_waited_for() -> None:
+    async with staged() as stage:
+        stage.send(0, "a")
+        stage.store.fail("enqueue", fault="away", error=StoreError("it wants a password"))
+        stage.store.fail("exchange", fault="away", error=StoreError("it wants a password"))
+        stage.consuming(hopeless)
+        await stage.wait(60.0)
+        assert (stage.position(), stage.messages(DLQ)) == (None, [])
+        stage.store.mend()
+        await stage.rest()
+        assert (len(await stage.letters()), len(stage.messages(DLQ)), stage.position()) == (1, 1, 1)
+
+
+async def test_letters_go_to_the_store_no_more_than_a_few_megabytes_at_a_time() -> None:
+    async with staged() as stage:
+
+        async def never(value: bytes) -> None:
+            raise Permanent("no")
+
+        for _ in range(5):
+            stage.send(b"x" * 3 * 1024 * 1024)
+        stage.consuming(never)
+        await stage.rest()
+        assert [one[1] for one in stage.log if one[0] == "inbox"] == [2, 2, 1]
+        assert len(await stage.letters()) == 5
 
 
 # ---------------------------------------------------------------- outputs

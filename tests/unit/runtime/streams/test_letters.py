@@ -14,13 +14,25 @@ from holdfast.json_values import MAX_BYTES
 from holdfast.ops.api.hiding import hidden, unhidden
 from holdfast.redact import HIDDEN, redacted
 from holdfast.runtime.payload import merged
-from holdfast.runtime.streams.letters import Letter, carried, letter_id, letter_of, payload_of, read_letter
+from holdfast.runtime.streams.letters import (
+    Letter,
+    carried,
+    letter_id,
+    letter_of,
+    payload_of,
+    read_letter,
+    refuse_moved,
+    settled_id,
+)
 from holdfast.runtime.streams.passage import Passage, from_retry
 from holdfast.types import Attempt, Change, FailureType, Message, entry_offset
 
 ORDER = Message(
     "orders", 3, 1042, b"customer-7", b'{"id":7,"paid":true}', (("trace", b"00-1"), ("raw", b"\xff")), 1_700_000_000.123
 )
+
+
+LETTER = "018bcfe5-687b-7354-ab67-06c4584e100c"
 
 
 def shown(value: bytes | None) -> Any:
@@ -293,7 +305,7 @@ def test_a_replayed_message_that_succeeds_ends_the_same_record() -> None:
         letter = letter_of(message, group="g", task="t", queue="q", attempts=(), reason="", keep_s=None, change=change)
         return letter.id, letter.end.change if letter.end else None
 
-    sent = carried(Letter(ORDER, "g"), letter_id("g", ORDER))
+    sent = carried(Letter(ORDER, "g"), letter_id("g", ORDER), topic="orders")
     through = from_retry(Message(sent.topic, 0, 9, sent.key, sent.value, sent.headers, 1_800_000_000.0))
     assert ended(ORDER, Change.BURY) == (letter_id("g", ORDER), Change.BURY)
     assert ended(through.message, Change.COMPLETE) == (letter_id("g", ORDER), Change.COMPLETE)
@@ -303,15 +315,15 @@ def test_a_replayed_message_that_succeeds_ends_the_same_record() -> None:
 
 
 def test_a_replay_goes_to_the_groups_own_retry_topic_due_now() -> None:
-    sent = carried(Letter(ORDER, "billing"), "letter-1", replay="r1", attempt=4)
+    sent = carried(Letter(ORDER, "billing"), LETTER, topic="orders", replay="r1", attempt=4)
     assert (sent.topic, sent.key, sent.value) == ("orders.billing.retry.0", ORDER.key, ORDER.value)
     through = from_retry(Message(sent.topic, 0, 9, sent.key, sent.value, sent.headers))
-    assert through == Passage(ORDER, attempt=4, letter="letter-1", replay="r1")
+    assert through == Passage(ORDER, attempt=4, letter=LETTER, replay="r1", group="billing")
     assert (through.due_at, through.message.retries) == (0.0, 0)
 
 
 def test_a_replay_to_the_topic_carries_nothing_of_ours() -> None:
-    sent = carried(Letter(ORDER, "billing", "topic"), "letter-1", replay="r1")
+    sent = carried(Letter(ORDER, "billing", "topic"), LETTER, topic="orders", replay="r1")
     assert (sent.topic, sent.key, sent.value, sent.headers) == ("orders", ORDER.key, ORDER.value, ORDER.headers)
 
 
@@ -320,5 +332,42 @@ def test_a_message_that_was_gone_before_it_was_read_cannot_be_replayed_until_it_
     letter = read_letter(payload_of(gone, "billing"))
     assert letter.message == gone
     with pytest.raises(Invalid, match=r"^message orders/0/5 was deleted before it was read"):
-        carried(letter, "letter-1")
-    assert carried(edited(gone, value="x"), "letter-1").value == b"x"
+        carried(letter, LETTER, topic="orders")
+    assert carried(edited(gone, value="x"), LETTER, topic="orders").value == b"x"
+
+
+def test_an_end_belongs_to_the_record_that_the_message_was_carried_from_whatever_became_of_its_time() -> None:
+    other = replace(ORDER, timestamp=5.0)
+    assert settled_id("g", other, letter_id("g", ORDER)) == letter_id("g", ORDER)
+    assert settled_id("g", other, "") == letter_id("g", other)
+
+
+@pytest.mark.parametrize("named", [LETTER, "", "x", letter_id("another", ORDER)])
+def test_a_header_that_names_the_record_of_something_else_is_not_believed(named: str) -> None:
+    assert settled_id("g", ORDER, named) == letter_id("g", ORDER)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("timestamp", 0.0),
+        ("is_gone", True),
+        ("origin", {"kind": "message", "group": "billing", "topic": "payments", "partition": 3, "offset": 1042}),
+        ("origin", {"kind": "message", "group": "other", "topic": "orders", "partition": 3, "offset": 1042}),
+        ("origin", {"kind": "message", "group": "billing", "topic": "orders", "partition": 3, "offset": 1043}),
+    ],
+)
+def test_an_edit_of_which_message_it_is_is_refused_in_one_line(name: str, value: Any) -> None:
+    stored = payload_of(ORDER, "billing")
+    payload = msgspec.json.decode(stored)
+    refuse_moved(stored, msgspec.json.encode(payload | {"value": 8, "key": "other", "headers": [], "to": "topic"}))
+    with pytest.raises(Invalid, match=rf"\Athe {name} of a message cannot be edited: [^\n]+\Z"):
+        refuse_moved(stored, msgspec.json.encode(payload | {name: value}))
+
+
+def test_leaving_out_the_time_of_a_message_is_an_edit_of_it() -> None:
+    stored = payload_of(ORDER, "billing")
+    payload = msgspec.json.decode(stored)
+    del payload["timestamp"]
+    with pytest.raises(Invalid, match="the timestamp of a message cannot be edited"):
+        refuse_moved(stored, msgspec.json.encode(payload))

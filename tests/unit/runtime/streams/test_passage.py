@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,6 +24,7 @@ from holdfast.runtime.streams.passage import (
     from_dlq,
     from_marker,
     from_retry,
+    is_own_topic,
     marker,
     own_topics,
     retry_topic,
@@ -75,6 +77,11 @@ def received(sent: Outgoing, *, retries: int = 0, headers: tuple[Header, ...] | 
     return Message(sent.topic, 11, 5, sent.key, sent.value, own, 1_800_000_000.0, retries)
 
 
+def ours(message: Message, **fields: Any) -> Passage:
+    """A passage of the group whose topics these are."""
+    return Passage(message, group="billing", **fields)
+
+
 # ---------------------------------------------------------------- names
 
 
@@ -110,7 +117,7 @@ def test_a_name_that_is_too_long_is_refused() -> None:
 
 @pytest.mark.parametrize("message", MESSAGES)
 def test_a_passage_comes_back_as_it_was_sent(message: Message) -> None:
-    passage = Passage(
+    passage = ours(
         replace(message, retries=2),
         attempt=3,
         elapsed_s=1.75,
@@ -131,7 +138,7 @@ def test_a_passage_comes_back_as_it_was_sent(message: Message) -> None:
 
 @pytest.mark.parametrize("message", MESSAGES)
 def test_own_headers_come_first_and_ours_have_our_name(message: Message) -> None:
-    sent = to_retry(Passage(message), "t")
+    sent = to_retry(ours(message), "t")
     count = len(message.headers)
     assert sent.headers[:count] == message.headers
     assert [name for name, _ in sent.headers[count:]] == [DUE, PASSAGE, HISTORY]
@@ -144,11 +151,11 @@ def test_what_waits_in_a_retry_topic_is_read_by_later_versions() -> None:
         ("holdfast-due", b"1700000200.125"),
         (
             "holdfast-passage",
-            b'{"topic":"orders","partition":3,"offset":"1042","timestamp":1700000000.123,"attempt":2}',
+            b'{"group":"billing","topic":"orders","partition":3,"offset":"1042","timestamp":1700000000.123,"attempt":2}',
         ),
         ("holdfast-history", b'[{"number":1,"started_at":1.0,"ended_at":2.0,"outcome":"retry"}]'),
     )
-    assert from_retry(Message("orders.billing.retry.1", 0, 5, b"k", b"v", headers, 9.0)) == Passage(
+    assert from_retry(Message("orders.billing.retry.1", 0, 5, b"k", b"v", headers, 9.0)) == ours(
         Message("orders", 3, 1042, b"k", b"v", (("mine", b"1"),), 1_700_000_000.123),
         attempt=2,
         due_at=1_700_000_200.125,
@@ -157,14 +164,14 @@ def test_what_waits_in_a_retry_topic_is_read_by_later_versions() -> None:
 
 
 def test_a_message_may_go_through_many_topics() -> None:
-    passage = Passage(MESSAGES[4], due_at=5.0)
+    passage = ours(MESSAGES[4], due_at=5.0)
     for n in range(1, 6):
         passage = from_retry(received(to_retry(replace(passage, attempt=n), f"t{n}")))
-    assert passage == Passage(MESSAGES[4], attempt=5, due_at=5.0)
+    assert passage == ours(MESSAGES[4], attempt=5, due_at=5.0)
 
 
 def test_headers_that_others_add_on_the_way_stay() -> None:
-    sent = to_retry(Passage(ORDER), "t")
+    sent = to_retry(ours(ORDER), "t")
     found = from_retry(received(sent, headers=(*sent.headers, ("traceparent", b"00-2"))))
     assert found.message.headers == (*ORDER.headers, ("traceparent", b"00-2"))
     assert found.message.offset == ORDER.offset
@@ -172,7 +179,7 @@ def test_headers_that_others_add_on_the_way_stay() -> None:
 
 @pytest.mark.parametrize("counted", [0, 4])
 def test_attempts_that_were_counted_in_the_retry_topic_are_not_in_a_passage(counted: int) -> None:
-    passage = Passage(replace(ORDER, retries=2), attempt=5)
+    passage = ours(replace(ORDER, retries=2), attempt=5)
     assert from_retry(received(to_retry(passage, "t"), retries=counted)) == passage
 
 
@@ -183,7 +190,7 @@ def test_a_message_of_somebody_else_is_a_passage_of_itself(counted: int) -> None
 
 
 def damaged() -> list[tuple[Header, ...]]:
-    due, passage, history = to_retry(Passage(replace(ORDER, headers=())), "t").headers
+    due, passage, history = to_retry(ours(replace(ORDER, headers=())), "t").headers
     fields = msgspec.json.decode(passage[1] or b"")
     found = [
         (due, history),
@@ -211,6 +218,25 @@ def damaged() -> list[tuple[Header, ...]]:
         ("retries", -1),
         ("elapsed_s", -0.5),
         ("letter", []),
+        # Headers are anybody's: what no store could hold is damage, and so is what nobody could have meant.
+        ("attempt", 1_000_001),
+        ("attempt", 2**31),
+        ("attempt", 2**63 - 1),
+        ("attempt", 10**30),
+        ("retries", 1_000_001),
+        ("partition", 2**31),
+        ("offset", "5" * 60),
+        ("elapsed_s", 1e300),
+        ("timestamp", 1e300),
+        ("timestamp", -1e300),
+        ("group", ""),
+        ("group", None),
+        ("group", "g" * 1_001),
+        ("topic", ""),
+        ("topic", "t" * 1_001),
+        ("letter", "../../x"),
+        ("letter", "018bcfe5-687b-7354-ab67-06c4584e100c\n"),
+        ("replay", "r" * 101),
     ]
     found += [(due, (PASSAGE, msgspec.json.encode({**fields, name: value})), history) for name, value in wrong]
     return found
@@ -224,36 +250,104 @@ def test_a_message_with_damaged_headers_is_a_passage_of_itself(headers: tuple[He
 
 @pytest.mark.parametrize("data", [None, b"", b"[", b"\xff", b"{}"])
 def test_a_damaged_history_alone_does_not_cost_the_origin(data: bytes | None) -> None:
-    sent = to_retry(Passage(ORDER, attempts=(ATTEMPT,)), "t")
+    sent = to_retry(ours(ORDER, attempts=(ATTEMPT,)), "t")
     found = from_retry(received(sent, headers=(*sent.headers[:-1], (HISTORY, data))))
-    assert found == Passage(ORDER)
+    assert found == ours(ORDER)
+
+
+def attempt_with(**fields: object) -> bytes:
+    return msgspec.json.encode([{"number": 1, "started_at": 1.0, "ended_at": 2.0, **fields}])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'[{"number":%d,"started_at":1.0,"ended_at":2.0}]' % 10**30,
+        attempt_with(number=1_000_001),
+        attempt_with(number=0),
+        attempt_with(number=-5),
+        attempt_with(started_at=1e300),
+        attempt_with(ended_at=-1e300),
+        attempt_with(delay_s=1e300),
+        attempt_with(delay_s=-1.0),
+        attempt_with(outcome="claim"),
+        attempt_with(outcome="replay"),
+        attempt_with(outcome="nonsense"),
+        attempt_with(failure_type="nonsense"),
+        attempt_with(severity=5),
+        attempt_with(message="x" * 70_000),
+    ],
+)
+def test_a_history_that_no_attempts_have_is_none(data: bytes) -> None:
+    sent = to_retry(ours(ORDER, attempts=(ATTEMPT,)), "t")
+    assert from_retry(received(sent, headers=(*sent.headers[:-1], (HISTORY, data)))) == ours(ORDER)
+
+
+def test_the_texts_of_a_history_are_no_longer_than_any_of_ours() -> None:
+    data = attempt_with(
+        worker="w" * 5_000, fingerprint="f" * 5_000, breaker="b" * 5_000, error_name="e" * 5_000, failure_type="network"
+    )
+    sent = to_retry(ours(ORDER), "t")
+    (found,) = from_retry(received(sent, headers=(*sent.headers[:-1], (HISTORY, data)))).attempts
+    assert [
+        len(one.encode()) <= most
+        for one, most in zip(
+            (found.worker, found.fingerprint, found.breaker, found.error_name), (500, 200, 200, 2_000), strict=True
+        )
+    ] == [True] * 4
+    assert found.severity is Severity.MEDIUM
+
+
+@pytest.mark.parametrize("many", [1_000_001, 10**12])
+def test_what_we_write_is_never_taken_for_damaged(many: int) -> None:
+    sent = to_retry(ours(replace(ORDER, retries=many, timestamp=1e300), attempt=many, elapsed_s=1e300), "t")
+    found = from_retry(received(sent))
+    assert (found.group, found.attempt, found.message.retries) == ("billing", 1_000_000, 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_own"),
+    [
+        ("orders", True),
+        ("orders.billing.retry.0", True),
+        ("orders.billing.retry.12", True),
+        ("orders.billing.retry.", False),
+        ("orders.billing.retry.x", False),
+        ("orders.billing.retry.\u0663", False),
+        ("orders.shipping.retry.0", False),
+        ("orders.dlq", False),
+        ("payments", False),
+    ],
+)
+def test_a_streams_messages_are_of_its_topic_or_of_its_retry_topics(name: str, is_own: bool) -> None:
+    assert is_own_topic(name, "orders", "billing") is is_own
 
 
 def test_what_a_newer_version_adds_does_not_matter() -> None:
-    sent = to_retry(Passage(ORDER), "t")
+    sent = to_retry(ours(ORDER), "t")
     headers = tuple(
         (name, b'{"news":1,' + (data or b"")[1:]) if name == PASSAGE else (name, data) for name, data in sent.headers
     )
-    assert from_retry(received(sent, headers=headers)) == Passage(ORDER)
+    assert from_retry(received(sent, headers=headers)) == ours(ORDER)
 
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
 def test_numbers_that_json_does_not_have_do_not_cost_the_origin(odd: float) -> None:
-    sent = to_retry(Passage(replace(ORDER, timestamp=odd), elapsed_s=odd, due_at=odd), "t")
-    assert from_retry(received(sent)) == Passage(replace(ORDER, timestamp=0.0))
+    sent = to_retry(ours(replace(ORDER, timestamp=odd), elapsed_s=odd, due_at=odd), "t")
+    assert from_retry(received(sent)) == ours(replace(ORDER, timestamp=0.0))
 
 
 def test_times_before_the_beginning_are_none() -> None:
-    assert from_retry(received(to_retry(Passage(ORDER, elapsed_s=-1.0, due_at=-1.0), "t"))) == Passage(ORDER)
+    assert from_retry(received(to_retry(ours(ORDER, elapsed_s=-1.0, due_at=-1.0), "t"))) == ours(ORDER)
 
 
 def test_the_history_has_room_of_its_own_and_none_if_so_asked() -> None:
     attempts = tuple(replace(ATTEMPT, number=n, traceback="t" * 16_000) for n in range(1, 40))
-    passage = Passage(ORDER, attempts=attempts)
+    passage = ours(ORDER, attempts=attempts)
     large, small = (to_retry(passage, "t", **room) for room in ({}, {"history_bytes": 0}))
     assert 40_000 < len(large.headers[-1][1] or b"") <= 65_536
     assert from_retry(received(large)).attempts[-1] == attempts[-1]
-    assert from_retry(received(small)) == Passage(ORDER)
+    assert from_retry(received(small)) == ours(ORDER)
 
 
 # ---------------------------------------------------------------- to the DLQ

@@ -99,3 +99,18 @@ async def test_one_that_was_queued_itself_overtakes_others_too() -> None:
         gates.open(1, 2)
         await stage.until(draining.done)
         assert (gates.began, stage.position()) == ([0, 1, 3, 2], 4)
+
+
+async def test_of_a_lost_partition_nothing_more_is_begun_though_its_turn_had_come() -> None:
+    async with staged() as stage:
+        gates = Gates()
+        stage.send(0, "a")
+        stage.send(1, "a")
+        consumer = stage.consuming(gates.handle)
+        await stage.until(lambda: gates.began == [0])
+        (delivery,) = consumer.flow.parts[TOPIC, 0].held.values()
+        consumer.flow.finish(delivery)  # 1 is next
+        consumer.pump.lost([(TOPIC, 0)])
+        await stage.wait(1.0)
+        assert gates.began == [0]
+        assert (consumer.flow.in_flight, consumer.flow.has_ready) == (0, False)

@@ -15,9 +15,8 @@ from holdfast.runtime.streams.texts import (
     instant_of,
     instant_text,
     offset_of,
-    offset_text,
 )
-from holdfast.types import Attempt, Change, FailureType, Severity, entry_offset
+from holdfast.types import Attempt, Change, FailureType, Severity, entry_offset, offset_text
 
 
 def attempt(number: int, *, traceback: str = "", message: str = "no") -> Attempt:

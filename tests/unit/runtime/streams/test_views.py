@@ -69,13 +69,19 @@ def test_what_an_app_has_registered_wins_over_what_an_older_worker_says() -> Non
 
 
 def test_a_message_that_waits_for_its_time_is_not_stuck() -> None:
-    resting = part(0, topic="orders.billing.retry.1", paused="not due", buffered=3, stuck_id="x", stuck_s=900.0)
+    resting = part(0, topic="orders.billing.retry.1", paused="not due", rest_s=900.0, stuck_id="x", stuck_s=900.0)
     held = part(1, paused="the gap is full", in_flight=1, stuck_id="orders/1/7", stuck_key="A", stuck_s=900.0)
     (view,) = stream_views(Stats(now=NOW, workers=[worker_with(stream_report("bill", resting, held))]), ())
     assert [(one.stuck_id, one.stuck_key, one.stuck_s) for one in view.partitions] == [
         ("orders/1/7", "A", 900.0),
         ("", "", 0.0),
     ]
+
+
+def test_a_message_that_waits_for_longer_than_any_retry_would_is_stuck() -> None:
+    waiting = part(0, topic="orders.billing.retry.1", paused="not due", rest_s=900.0, stuck_id="x", stuck_s=901.0)
+    (view,) = stream_views(Stats(now=NOW, workers=[worker_with(stream_report("bill", waiting))]), ())
+    assert [(one.stuck_id, one.stuck_s) for one in view.partitions] == [("x", 901.0)]
 
 
 def test_a_process_tells_of_the_partitions_that_are_furthest_behind() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from holdfast.errors import ConfigError, LeaseLost, SourceAway, SourceError
+from holdfast.errors import ConfigError, LeaseLost, NotSent, SourceAway, SourceError
 from holdfast.ports import Progress
 from holdfast.streams.memory import MemoryBroker, MemorySource
 from holdfast.testing import ManualClock
@@ -138,7 +138,7 @@ async def test_a_paused_partition_that_was_lost_is_not_paused_when_it_comes_back
 
 async def test_all_of_a_send_is_refused_or_nothing(broker: MemoryBroker, clock: ManualClock) -> None:
     source = MemorySource("orders", "billing", clock, broker=broker)
-    with pytest.raises(SourceError, match="no partition 7"):
+    with pytest.raises(NotSent, match="no partition 7"):
         await source.send([Outgoing("orders", b"x"), Outgoing("orders", b"y", partition=7)])
     assert [batch async for batch in source.read("orders")] == []
 

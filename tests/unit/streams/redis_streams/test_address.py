@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -29,8 +30,9 @@ def test_a_url_names_a_server_and_a_stream(url: str, redis_url: str, location: s
 
 
 def test_options_of_the_stream_are_not_the_servers() -> None:
-    address = address_of("redis://host/orders?shards=8&field=payload&max_entries=1000&client_name=me")
-    assert address.options == {"shards": "8", "field": "payload", "max_entries": "1000"}
+    options = {"shards": "8", "field": "payload", "max_entries": "1000", "claim_after": "60", "handover": "2.5"}
+    address = address_of(f"redis://host/orders?{urlencode(options)}&client_name=me")
+    assert address.options == options
     assert address.url == "redis://host/0?client_name=me"
 
 
@@ -86,16 +88,35 @@ def test_options_that_cannot_work_are_refused(options: dict[str, Any], says: str
         RedisSource("redis://host/orders", clock=SystemClock(), **settings)
 
 
-@pytest.mark.parametrize("option", ["shards", "max_entries", "field"])
-def test_an_option_stands_in_one_place(option: str) -> None:
-    value: Any = "f" if option == "field" else 2
-    with pytest.raises(ConfigError, match="stands in the URL already"):
-        RedisSource(f"redis://host/orders?{option}=2", "billing", SystemClock(), **{option: value})
+@pytest.mark.parametrize("argument", ["shards", "max_entries", "field", "claim_after_s", "handover_s"])
+def test_an_option_stands_in_one_place(argument: str) -> None:
+    value: Any = "f" if argument == "field" else 2
+    option = argument.removesuffix("_s")
+    with pytest.raises(ConfigError, match=f"{argument}=.* stands in the URL already"):
+        RedisSource(f"redis://host/orders?{option}=2", "billing", SystemClock(), **{argument: value})
 
 
-def test_an_option_in_the_url_is_checked_too() -> None:
-    with pytest.raises(ConfigError, match="shards='many'"):
-        RedisSource("redis://host/orders?shards=many", "billing", SystemClock())
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("shards=many", "shards='many'"),
+        ("claim_after=soon", "claim_after='soon' must be a number of seconds"),
+        ("claim_after=0", "claim_after=0"),
+        ("claim_after=nan", "claim_after='nan'"),
+        ("handover=-1", "handover='-1'"),
+        ("handover=0", "handover=0"),
+    ],
+)
+def test_an_option_in_the_url_is_checked_too(option: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        RedisSource(f"redis://host/orders?{option}", "billing", SystemClock())
+
+
+def test_how_long_to_wait_for_others_may_stand_in_the_url() -> None:
+    said = RedisSource("redis://host/orders?claim_after=60&handover=2.5", "billing", SystemClock())
+    default = RedisSource("redis://host/orders", "billing", SystemClock())
+    assert (said._claim_after_s, said._handover_s) == (60.0, 2.5)
+    assert (default._claim_after_s, default._handover_s) == (30.0, 10.0)
 
 
 def test_what_it_says_of_order_depends_on_shards() -> None:

@@ -23,10 +23,10 @@ local function completion_of(job, written_down)
   return { number = job[ATTEMPT], started_at = started_at, ended_at = job[CHANGED], worker = job[WORKER] }
 end
 
--- Those of the attempts that the record has not, whether one of them ended later than the record came into its state,
--- and the attempt that completed it, if that is still to be written down.
+-- Those of the attempts that the record has not, whether one of them ended since the record came into its state, and
+-- the attempt that completed it, if that is still to be written down.
 local function fresh_of(id, job, attempts)
-  local known, fresh, written_down, is_later = {}, {}, {}, false
+  local known, fresh, written_down, is_since = {}, {}, {}, false
   if job[MORE] == 1 then
     for i, text in ipairs(redis.call('LRANGE', P .. 'attempts:' .. id, 0, -1)) do
       written_down[i] = cmsgpack.unpack(text)
@@ -44,10 +44,10 @@ local function fresh_of(id, job, attempts)
     if not known[key] then
       known[key] = true
       fresh[#fresh + 1] = one
-      is_later = is_later or one[6] > job[CHANGED]
+      is_since = is_since or one[6] >= job[CHANGED] - args[4]
     end
   end
-  return fresh, is_later, completion
+  return fresh, is_since, completion
 end
 
 -- Adds them to the history; the text of the latest failure among them, if there is one.
@@ -91,8 +91,8 @@ local function end_one(id, job, one)
   if has_ended and state ~= DEAD_LETTER then
     return false
   end
-  local attempts, is_later, completion = fresh_of(id, job, one[6])
-  if has_ended and not is_later then
+  local attempts, is_since, completion = fresh_of(id, job, one[6])
+  if has_ended and not is_since then
     return false
   elseif has_ended then
     leave_ended(id, job, completion)
@@ -109,7 +109,6 @@ local function end_one(id, job, one)
   if state == COMPLETED then
     job[HAS_RESULT], job[RESULT] = 1, 'null'
   end
-  job[KEEP] = keep_until(id, one[4], job[KEYED] == 1)
   if state == DEAD_LETTER then
     add_letter(id, job, failure or redis.call('HGET', P .. 'more:' .. id, 'failure'))
   end
@@ -121,7 +120,7 @@ end
 
 -- As if the jobs came one after the other; the answers say where each stands then.
 local function end_all(ends, answers)
-  local by_place, after = {}, {}
+  local by_place, after, keep_s = {}, {}, {}
   for _, one in ipairs(ends) do
     by_place[one[1]] = one
   end
@@ -130,12 +129,13 @@ local function end_all(ends, answers)
     if one and id == jobs[i][1] then
       local job = after[id] or read(redis.call('HGET', P .. 'state', id))
       if end_one(id, job, one) then
-        after[id] = job
+        after[id], keep_s[id] = job, one[4]
       end
     end
     answers[3 * i] = after[id] and after[id][STATE] or answers[3 * i]
   end
   for id, job in pairs(after) do
+    job[KEEP] = keep_until(id, keep_s[id], job[KEYED] == 1) -- once, or it would be pruned twice
     keep_state(id, written(job))
   end
 end

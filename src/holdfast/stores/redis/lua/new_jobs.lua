@@ -3,7 +3,8 @@
 -- or the names of its owners as they are marked}, whose own texts follow in order: the size of the facts, the facts, the
 -- payload.
 -- Answers nothing when all were new; else for each a sign (n new, o old, c conflict), an id and a state.
--- enqueue_ended.lua is told args[3] too, the ends of some of them, and always answers for each.
+-- enqueue_ended.lua is told args[3] too, the ends of some of them, and args[4], how far workers' clocks may be behind; it
+-- always answers for each.
 
 local facts_at = 2 + args[1]
 
