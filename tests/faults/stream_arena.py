@@ -171,7 +171,7 @@ class StreamArena:
 
     def runs(self, pid: int, since: float = 0.0) -> int:
         """How many runs one process has begun since."""
-        return sum(one.what == "start" and one.pid == pid and one.at > since for one in self.handlings())
+        return sum(one.what == "start" and pid in {one.pid, one.parent} and one.at > since for one in self.handlings())
 
     def wait_for_runs(self, count: int) -> None:
         """Until so many runs have begun, by whomever."""
@@ -188,8 +188,8 @@ class StreamArena:
 
     def partitions_of(self, pid: int) -> set[str]:
         """The partitions whose messages were handled last by this process."""
-        last = {one.message.rpartition("/")[0]: one.pid for one in self.handlings()}
-        return {place for place, holder in last.items() if holder == pid}
+        last = {one.message.rpartition("/")[0]: (one.pid, one.parent) for one in self.handlings()}
+        return {place for place, holders in last.items() if pid in holders}
 
     def wait_for_heirs(self, pid: int, places: set[str], since: float) -> float:
         """Until others handle messages of these partitions; how long after `since` the first of them began."""
@@ -198,7 +198,7 @@ class StreamArena:
             return [
                 one.at
                 for one in self.handlings()
-                if one.pid != pid and one.at > since and one.message.rpartition("/")[0] in places
+                if pid not in {one.pid, one.parent} and one.at > since and one.message.rpartition("/")[0] in places
             ]
 
         poll(lambda: bool(starts()), 30, f"others handle messages of {sorted(places)}")

@@ -219,11 +219,15 @@ def _overlap(run: Run, following: Run) -> bool:
 def _is_hit(run: Run, evidence: StreamEvidence) -> bool:
     """Whether its process was hit while it ran, or before."""
     until = run.last.at if run.last is not None else _NEVER
-    return any(one.pid == run.start.pid and one.at <= until for one in evidence.faults)
+    return any(_is_of(one, run) and one.at <= until for one in evidence.faults)
 
 
 def _is_hit_before(run: Run, evidence: StreamEvidence) -> bool:
-    return any(one.pid == run.start.pid and one.at <= run.start.at for one in evidence.faults)
+    return any(_is_of(one, run) and one.at <= run.start.at for one in evidence.faults)
+
+
+def _is_of(fault: Fault, run: Run) -> bool:
+    return fault.pid in {run.start.pid, run.start.parent}
 
 
 def _is_explained(run: Run, following: Run, committable: float, evidence: StreamEvidence) -> bool:
@@ -231,7 +235,7 @@ def _is_explained(run: Run, following: Run, committable: float, evidence: Stream
     if _is_hit_before(following, evidence):
         return True
     for fault in evidence.faults:
-        is_own = fault.pid == run.start.pid and run.start.at <= fault.until and fault.at <= following.start.at
+        is_own = _is_of(fault, run) and run.start.at <= fault.until and fault.at <= following.start.at
         if is_own and (not run.has_ended or fault.at - evidence.commit_s <= committable):
             return True
     return False

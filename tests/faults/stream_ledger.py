@@ -15,7 +15,7 @@ What = Literal["start", "end", "fail", "stop"]
 Name = tuple[str, int]
 """A message, whatever the server calls it: its key, and its number there."""
 
-_FIELDS = 9
+_FIELDS = 10
 _CLOSED = "."
 
 
@@ -30,6 +30,8 @@ class Handling(Struct, frozen=True):
     attempt: int
     what: What
     pid: int = 0
+    parent: int = 0
+    """The worker, where it ran in a process of its own."""
     at: float = 0.0
 
     @property
@@ -50,8 +52,8 @@ class StreamLedger:
         """Add lines. Each begins with its newline, so that one torn by a kill spoils no other."""
         if self._fd is None:
             self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        at, pid = self._clock.monotonic(), os.getpid()
-        lines = "".join(f"\n{' '.join(map(str, row))} {pid} {at!r} {_CLOSED}" for row in rows)
+        who, at = f"{os.getpid()} {os.getppid()}", self._clock.monotonic()
+        lines = "".join(f"\n{' '.join(map(str, row))} {who} {at!r} {_CLOSED}" for row in rows)
         os.write(self._fd, lines.encode())
 
     def read(self) -> list[Handling]:
@@ -66,5 +68,6 @@ def _is_whole(words: Sequence[str]) -> bool:
 
 
 def _handling(words: Sequence[str]) -> Handling:
-    stream, message, key, n, attempt, what, pid, at, _ = words
-    return Handling(stream, message, key, int(n), int(attempt), what, int(pid), float(at))  # type: ignore[arg-type]
+    stream, message, key, n, attempt, what, pid, parent, at, _ = words
+    numbers = (int(pid), int(parent), float(at))
+    return Handling(stream, message, key, int(n), int(attempt), what, *numbers)  # type: ignore[arg-type]

@@ -60,7 +60,7 @@ def test_killed_consumers_lose_nothing_also_in_the_middle_of_a_rebalance(
     kafka: KafkaBroker, tmp_path: Path, is_full: bool, report: Report
 ) -> None:
     dice = Dice()
-    kills, each_s = (20, 2.5) if is_full else (3, 2.0)
+    kills, each_s = (20, 2.5) if is_full else (2, 2.0)
     channel = KafkaChannel(kafka, session_s=SESSION_S, tag="kill")
     sender = Stream(channel, orders_for(kills * 300, dice, seconds=0.03), over_s=kills * each_s)
     with stream_arena(tmp_path, channel, StreamPlan()) as arena:

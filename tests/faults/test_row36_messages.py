@@ -22,7 +22,7 @@ from tests.kafka_broker import KafkaBroker
 
 pytestmark = waits
 STORE = "kafka"
-DELAY_S = 0.6
+DELAY_S = 0.4
 FAILING = ("failing", 0)
 
 
@@ -123,7 +123,7 @@ def test_copies_by_transactions_are_there_once_however_workers_die(
     quick_to_abort: Line, tmp_path: Path, is_full: bool, report: Report
 ) -> None:
     dice = Dice()
-    kills, each_s = (12, 3.0) if is_full else (2, 1.0)
+    kills, each_s = (12, 3.0) if is_full else (1, 2.0)
     channel = KafkaChannel(
         quick_to_abort,
         partitions=3,
@@ -135,7 +135,7 @@ def test_copies_by_transactions_are_there_once_however_workers_die(
     copies = f"{channel.topic}.copies"
     quick_to_abort.create_topic(copies, 3)
     plan = StreamPlan(kind="copy", copies_to=copies, batch=20, in_flight=40)
-    orders = orders_for(kills * 60, dice, seconds=0.05, failures=0.0, dead=0.01)
+    orders = orders_for(kills * 80, dice, seconds=0.05, failures=0.0, dead=0.01)
     sender = Stream(channel, orders, over_s=kills * each_s)
     with stream_arena(tmp_path, channel, plan) as arena:
         pids = arena.start_many(2)

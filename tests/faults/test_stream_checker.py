@@ -14,7 +14,7 @@ PLACE = ("orders", 0)
 
 def lines(*rows: tuple[int, What, float, int]) -> list[Handling]:
     """Of one key: its number, what happened, when, and in which process."""
-    return [Handling("bill", f"orders/0/{n}", "k", n, 1, what, pid, at) for n, what, at, pid in rows]
+    return [Handling("bill", f"orders/0/{n}", "k", n, 1, what, pid, 0, at) for n, what, at, pid in rows]
 
 
 def ran(n: int, at: float, pid: int = 1, what: What = "end") -> list[tuple[int, What, float, int]]:

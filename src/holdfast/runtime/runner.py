@@ -58,6 +58,8 @@ _START_WITHIN_S = 1.0
 _UNKNOWN = "unknown task"
 _UNKNOWN_STEP = "holdfast:unknown-task"
 _RESTOP_S = 1.0
+_SLOT_S = 0.005
+"""So long at most one task runs jobs that do not wait for anything: then the event loop has its turn."""
 
 
 class Room(Struct, frozen=True, kw_only=True):
@@ -119,6 +121,10 @@ class Runner:
         """A thread hangs in a job beyond its time limit: drain, and end this process."""
         self._waiting: deque[Run] = deque()
         self._running_async = 0
+        self._is_opening = False
+        self._is_tidy = True
+        """Whether the last run has left its context as it was: then a task may run one after the other."""
+        self._slots: set[asyncio.Task[None]] = set()
         self._threads: Threads[Run] = Threads(room.threads, self._run_sync, self._collect, clock)
         self._sync_held = 0
         self._failing: dict[str | None, int] = {}
@@ -166,7 +172,8 @@ class Runner:
             if spec.is_isolated:
                 room = isolated_room
             elif spec.rates:  # a limit's permit is dated at the start of the run, so there must be a place for it now
-                room = self.room.concurrency - self._running_async if spec.is_async else threads - self._sync_held
+                begun = self._running_async + len(self._waiting)
+                room = self.room.concurrency - begun if spec.is_async else threads - self._sync_held
             else:
                 room = wanted if spec.is_async else sync_room
             if room < wanted:
@@ -295,13 +302,12 @@ class Runner:
                 self._isolated_held += 1
                 run.task = self._loop.create_task(self._run_isolated(run), context=self._outside.copy())
             elif spec.is_async:
-                if self._running_async < self.room.concurrency:
-                    self._begin_async(run)
-                else:
-                    self._waiting.append(run)
+                self._waiting.append(run)
             else:
                 self._sync_held += 1
                 to_threads.append(run)
+        if self._waiting and not self._is_opening:
+            self._open_slot()
         self._threads.submit(to_threads)
 
     def _is_isolated(self, run: Run) -> bool:
@@ -310,25 +316,55 @@ class Runner:
 
     # ---- async jobs, on the loop
 
-    def _begin_async(self, run: Run) -> None:
-        self._running_async += 1
-        # It may be begun by the end of another, whose context is not its own.
-        run.task = self._loop.create_task(self._run_async(run), context=self._outside.copy())
+    def _open_slot(self) -> None:
+        """Begin a task that runs what waits, one after the other; once that has to wait itself, there is another."""
+        self._is_opening = False
+        room = min(len(self._waiting), self.room.concurrency - self._running_async)
+        if room <= 0:
+            return
+        for _ in range(1 if self._is_tidy else room):
+            self._running_async += 1
+            self._slots.add(self._loop.create_task(self._serve_slot(), context=self._outside.copy()))
+        self._is_opening = True
+        self._loop.call_soon(self._open_slot)  # after the first step of the new one
 
-    async def _run_async(self, run: Run) -> None:
+    async def _serve_slot(self) -> None:
+        """Run what waits, one after the other, while each leaves this task as it was; but not for too long at a time."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - it is a task
+        waiting, is_tidy = self._waiting, True
+        until_s = self._clock.monotonic() + _SLOT_S
+        try:
+            while waiting and is_tidy:
+                run = waiting.popleft()
+                if run.stop:
+                    self._finish(run, None, asyncio.CancelledError())
+                else:
+                    run.task = task
+                    is_tidy = self._is_tidy = await self._run_async(run)
+                    if run.began_s > until_s:
+                        break
+        finally:
+            self._slots.discard(task)
+            self._running_async -= 1
+            if waiting and not self._is_opening:
+                self._open_slot()
+
+    async def _run_async(self, run: Run) -> bool:
+        """Whether its task is as it was before: then it may run another one."""
         spec, delivery = run.spec, run.delivery
         run.is_entered = True
         value: Any = None
         error: BaseException | None = None
         if not self._guards.is_good(run.go):
-            self._leave_async()
             self._hold_back(run)
-            return
+            return True
         self._mark_begun(run)
-        RUNNING.set((delivery, self.worker))  # in a context of its own, which ends with it
+        RUNNING.set((delivery, self.worker))
         if self.tracer is not None:
             run.span = self.tracer.begin(delivery, self.worker)
             self.tracer.enter(run.span)
+        before = copy_context()
         try:
             args, kwargs = spec.call_of(delivery)
             if spec.takes_context:
@@ -336,17 +372,9 @@ class Runner:
             value = await spec.fn(*args, **kwargs)
         except BaseException as caught:
             error = self._as_failure(run, caught)
-        self._leave_async()
+        is_tidy = not run.stop and self.tracer is None and copy_context() == before
         self._finish(run, value, error)
-
-    def _leave_async(self) -> None:
-        self._running_async -= 1
-        while self._waiting and self._running_async < self.room.concurrency:
-            run = self._waiting.popleft()
-            if run.stop:
-                self._finish(run, None, asyncio.CancelledError())
-            else:
-                self._begin_async(run)
+        return is_tidy
 
     def _cancel(self, run: Run) -> None:
         """Stop a run that has a task of its own."""
@@ -354,10 +382,7 @@ class Runner:
             return
         run.task.cancel()
         if not run.is_entered:
-            if self._is_isolated(run):
-                self._isolated_held -= 1
-            else:
-                self._leave_async()
+            self._isolated_held -= 1
             self._finish(run, None, asyncio.CancelledError())
 
     def _as_failure(self, run: Run, error: BaseException) -> BaseException:
@@ -580,10 +605,10 @@ class Runner:
 
     def _finish_completed(self, run: Run, result: bytes, reason: str) -> None:
         self._forget(run)
-        if run.go is not _FREE:
-            self._report(run, SUCCESS)
         delivery = run.delivery
         now = self.now()
+        if run.go is not _FREE:
+            self._guards.report(run.go, SUCCESS, now, slow_s=now - run.began_at if run.is_begun else 0.0)
         if reason:
             _logger.warning("%s job %s: %s", delivery.task, delivery.id, reason, extra=self._about(delivery))
         if run.is_settled:

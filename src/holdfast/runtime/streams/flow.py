@@ -36,6 +36,7 @@ _logger = logging.getLogger("holdfast.worker")
 
 _RELEASED_S: Final = 0.2
 """After so long a message is tried again that could not be begun."""
+_COMPLETE: Final = Change.COMPLETE
 _LOW: Final = 0.8
 """Of the greatest gap: below it a partition that was paused for it goes on."""
 
@@ -345,6 +346,40 @@ class Flow:
         self.settle(settlement)
 
     # ---- from settlements to what is finished
+
+    def settle_many(self, settlements: Sequence[Settlement]) -> None:
+        """What has become of these; those that simply ended well are passed together, each partition at once."""
+        held, is_ordered = self._held, self._spec.is_ordered
+        passed: dict[Part, list[int]] = {}
+        followed: list[tuple[Part, Message]] = []
+        count = 0
+        for one in settlements:
+            delivery = held.get(one.id)
+            if delivery is None:
+                continue  # its partition is somebody else's by now
+            part: Part = delivery.part
+            is_plain = one.change is _COMPLETE and delivery.outputs is None and part.range is None
+            if not is_plain or delivery.letter or delivery.is_suspect:
+                self.settle(one)
+                continue
+            del held[one.id]
+            if part.held.pop(one.id, None) is None:
+                continue
+            count += 1
+            if part in passed:
+                passed[part].append(delivery.offsets[0])
+            else:
+                passed[part] = [delivery.offsets[0]]
+            if is_ordered and (following := part.next_of(delivery.messages[0].key)) is not None:
+                followed.append((part, following))
+        if not count:
+            return
+        now = self._runner.now()
+        self._runner.counts.add(now, self._spec.name, "processed", count)
+        for part, offsets in passed.items():
+            self._pass(part, offsets, now)
+        for part, following in followed:
+            self._follow(part, following, now)
 
     def settle(self, settlement: Settlement) -> None:
         """What has become of a delivery."""

@@ -298,7 +298,7 @@ class StreamPump:
         for one in settlements:
             if (attempt := one.attempt) is not None and attempt.failure_type is not None:
                 self._last_error = (f"{attempt.error_name}: {in_a_line(attempt.message)}", attempt.ended_at)
-            self._flow.settle(one)
+        self._flow.settle_many(settlements)
 
     def _on_settled(self) -> None:
         self._wake.set()
