@@ -22,6 +22,8 @@ _logger = logging.getLogger("holdfast.worker")
 
 _AGAIN: Final = Backoff(initial_delay=1.0, multiplier=2.0, max_delay=60.0)
 _HAND_OVER_S: Final = 10.0
+_SOUND_S: Final = 300.0
+"""A source that has worked for so long begins anew at once when it breaks."""
 
 
 class WorkerStreams:
@@ -52,7 +54,8 @@ class WorkerStreams:
         self._senders: dict[str, Source] = {}
         self._new_pump: Callable[[StreamSpec], StreamPump]
         self._replacing: set[asyncio.Task[None]] = set()
-        self._broken: dict[str, int] = {}
+        self._broken: dict[str, tuple[int, float]] = {}
+        """By stream: how often in a row its source has broken, and when last."""
         self._is_draining = False
         self.pumps: list[StreamPump] = []
         self.carried: set[str] = set()
@@ -92,12 +95,21 @@ class WorkerStreams:
         if not self._is_draining:
             task = asyncio.create_task(self._replace_soon(pump))
             self._replacing.add(task)
-            task.add_done_callback(self._replacing.discard)
+            task.add_done_callback(lambda task: self._replaced(task, pump))
+
+    def _replaced(self, task: asyncio.Task[None], broken: StreamPump) -> None:
+        self._replacing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _logger.critical("stream %s cannot be opened anew", broken.spec.name, exc_info=error)
+            broken.runner.must_be_replaced = True
 
     async def _replace_soon(self, broken: StreamPump) -> None:
         """Another pump, with a source of its own, in the place of one whose source is broken; after a while."""
         await broken.drain(_HAND_OVER_S)
-        tries = self._broken[broken.spec.name] = self._broken.get(broken.spec.name, 0) + 1
+        before, broke_s = self._broken.get(broken.spec.name, (0, float("-inf")))
+        now_s = self._clock.monotonic()
+        tries = 1 if now_s - broke_s > _SOUND_S else before + 1
+        self._broken[broken.spec.name] = (tries, now_s)
         await self._clock.asleep(_AGAIN.delay(tries, rng=self._rng))
         pump = self._new_pump(broken.spec)
         pump.runner.set_now(broken.runner.now())

@@ -37,6 +37,9 @@ _logger = logging.getLogger("holdfast.worker")
 _RELEASED_S: Final = 0.2
 """After so long a message is tried again that could not be begun."""
 _COMPLETE: Final = Change.COMPLETE
+_FULL: Final = 4_000
+_FULL_BATCHES: Final = 4
+"""So many messages, or so many batches, of one partition are kept waiting here, while others are received."""
 _LOW: Final = 0.8
 """Of the greatest gap: below it a partition that was paused for it goes on."""
 
@@ -74,6 +77,7 @@ class Flow:
         """To be begun next, as what they waited for is finished."""
         self._holds: list[tuple[float, int, MessageDelivery]] = []
         """To be begun again, by when."""
+        self._full = max(_FULL, _FULL_BATCHES * spec.batch)
         self._numbers = 0
         self._turn = 0
         self._rest_s = 2.0 * max(spec.steps, default=0.0)
@@ -88,7 +92,7 @@ class Flow:
     def startable(self) -> int:
         """Messages received and not looked at that may be begun as soon as there is room."""
         now = self._runner.now()
-        return sum(len(part.buffer) for part in self.parts.values() if part.due_at <= now)
+        return sum(len(part.buffer) for part in self.parts.values() if part.due_at <= now and part.range is None)
 
     @property
     def next_due_at(self) -> float | None:
@@ -152,8 +156,12 @@ class Flow:
             if part is None or part.is_revoked:
                 continue  # it went to somebody else meanwhile
             part.receive(some, now)
-            if part.offsets.open >= self._spec.max_gap and not part.pausing:
+            if part.pausing:
+                continue
+            if part.offsets.open >= self._spec.max_gap:
                 self._pause(part, f"{part.offsets.open} messages wait behind one that is not finished")
+            elif len(part.buffer) >= self._full:
+                self._pause(part, f"{len(part.buffer)} messages wait for the batch before them")
 
     def next(self) -> list[MessageDelivery]:
         """What is begun now."""
@@ -525,8 +533,10 @@ class Flow:
         self.in_flight -= len(offsets)
         part.finish(offsets, now)
         self._on_done()
-        if part.pausing and not part.due_at and part.offsets.open <= self._spec.max_gap * _LOW:
-            self._resume(part)
+        if part.pausing and not part.due_at:
+            has_room = len(part.buffer) <= self._full // 2
+            if has_room and part.offsets.open <= self._spec.max_gap * _LOW:
+                self._resume(part)
 
     # ---- transactions
 

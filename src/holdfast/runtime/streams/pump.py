@@ -359,6 +359,8 @@ class StreamPump:
     async def revoked(self, places: Collection[Place]) -> Mapping[Place, Progress]:
         """Finish what is running, and say how far each came; when the source waits no longer, stop it."""
         parts = self._flow.let_run_out(places)
+        for part in parts:
+            part.is_handed_over = True
         try:
             with suppress(TimeoutError):
                 async with self._clock.timeout(_RUN_OUT_S):
@@ -417,7 +419,7 @@ class StreamPump:
 
     async def _commit_now(self) -> None:
         """All but what is about to be handed over: that is in the answer to who asked for it."""
-        await self._commit_all([part for part in self._flow.parts.values() if not part.is_revoked])
+        await self._commit_all([part for part in self._flow.parts.values() if not part.is_handed_over])
 
     async def _commit_all(self, parts: Sequence[Part]) -> None:
         dirty = [part for part in parts if part.is_dirty]

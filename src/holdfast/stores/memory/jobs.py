@@ -28,7 +28,6 @@ class JobTable:
         self._keys: dict[KeyScope, StoredJob] = {}
         self._tallies: Counter[tuple[str, str, JobState]] = Counter()
         self._kept: list[tuple[float, int, StoredJob]] = []
-        self._kept_order = itertools.count()
         self._order = itertools.count(1)
 
     def get(self, id: str) -> StoredJob | None:  # noqa: A002
@@ -73,9 +72,8 @@ class JobTable:
         job.ended_at = now
         job.kept_until = None
         if keep_s is not None:
-            has_key = job.new.idempotency_key is not None
-            job.kept_until = now + (max(keep_s, self._key_window_s) if has_key else keep_s)
-            heappush(self._kept, (job.kept_until, next(self._kept_order), job))
+            job.kept_until = now + (max(keep_s, self._key_window_s) if self._has_key(job) else keep_s)
+            heappush(self._kept, (job.kept_until, job.seq, job))
 
     def prune(self, limit: int, now: float) -> int:
         """Remove up to so many jobs whose time to be kept is over."""
@@ -116,6 +114,11 @@ class JobTable:
             holder, state = stored.new, stored.state
         return Enqueued(holder.id, is_new=False, is_conflict=holder.payload != new.payload, state=state)
 
+    def _has_key(self, job: StoredJob) -> bool:
+        """Whether it has a key that is still its own: that of a job long ended may be another's by now."""
+        new = job.new
+        return new.idempotency_key is not None and self._keys.get((new.tenant, new.task, new.idempotency_key)) is job
+
     def _holds_key(self, job: StoredJob, now: float) -> bool:
         return job.ended_at is None or now < job.ended_at + self._key_window_s
 
@@ -131,7 +134,5 @@ class JobTable:
     def _forget(self, job: StoredJob) -> None:
         new = job.new
         del self._jobs[new.id]
-        if new.idempotency_key is not None:
-            scope = (new.tenant, new.task, new.idempotency_key)
-            if self._keys.get(scope) is job:  # the key of a job long ended may be another's by now
-                del self._keys[scope]
+        if new.idempotency_key is not None and self._has_key(job):
+            del self._keys[new.tenant, new.task, new.idempotency_key]

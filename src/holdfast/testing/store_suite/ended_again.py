@@ -12,6 +12,7 @@ from holdfast.testing.store_suite.ends import ended, n_of, tried, with_end
 from holdfast.testing.store_suite.steps import (
     ENDED,
     HOUR_S,
+    KEY_WINDOW_S,
     Advance,
     change,
     claim,
@@ -20,6 +21,7 @@ from holdfast.testing.store_suite.steps import (
     is_near,
     is_same,
     job_in,
+    new_job,
     now_of,
     record_of,
     settle,
@@ -160,6 +162,21 @@ class EndedAgainSuite:
         assert await store.prune(10) == 1
         assert await state_of(store, short.id) is _LETTER
         assert [group.count for group in await store.groups(Query())] == [1]
+
+    async def test_a_key_that_is_anothers_by_now_does_not_keep_it(self, store: Store, advance: Advance) -> None:
+        lost, held = (ended(Change.COMPLETE, idempotency_key=key) for key in "lh")
+        await store.enqueue([lost, held])
+        advance(KEY_WINDOW_S + 10.0)
+        (holder,) = await store.enqueue([new_job(idempotency_key="l")])
+        again = await tried_since(store)
+        await store.enqueue([with_end(one.id, Change.BURY, again, keep_s=10.0) for one in (lost, held)])
+        assert [one.is_new for one in await store.enqueue([new_job(idempotency_key=key) for key in "lh"])] == [
+            False
+        ] * 2
+        advance(60.0)
+        assert await store.prune(10) == 1
+        assert await state_of(store, lost.id) is None
+        assert (await store.enqueue([new_job(idempotency_key="l")]))[0].id == holder.id
 
     async def test_what_has_ended_more_than_once_is_pruned_once(self, store: Store, advance: Advance) -> None:
         again = await tried_since(store)

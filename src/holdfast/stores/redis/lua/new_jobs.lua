@@ -8,6 +8,9 @@
 
 local facts_at = 2 + args[1]
 
+-- Those whose idempotency key is no longer held, and is another's from now on.
+local freed = {}
+
 -- Who holds an idempotency key: id, payload, state; nil when nobody does.
 local function holder_of(scope)
   local id = redis.call('HGET', P .. 'key', scope)
@@ -17,6 +20,8 @@ local function holder_of(scope)
   end
   local job = read(text)
   if job[STATE] >= COMPLETED and job[CHANGED] + window <= now then
+    job[KEYED] = 0
+    freed[#freed + 1] = { id, written(job) }
     return nil
   end
   local _, payload = parts_of(redis.call('HGET', P .. 'job', id))
@@ -70,6 +75,9 @@ local function look()
 end
 
 local function add(added, scopes)
+  for _, one in ipairs(freed) do
+    keep_state(one[1], one[2])
+  end
   local seq = redis.call('HINCRBY', P .. 'meta', 'seq', #added) - #added
   local numbers = {}
   for i = 1, args[1] do
