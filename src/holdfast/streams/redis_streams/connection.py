@@ -177,9 +177,7 @@ class Connection:
         self.can_wake = found is not None
         for number, place in self._stale:
             wire.send_command("CLIENT", "KILL", "ID", number, "ADDR", place, check_health=False)
-            _read(
-                wire
-            )  # it was closed already, or this user may not do it: then a late read is mended by the next look
+            _read(wire)  # an error where this user may not do it: nothing can be done about that
         self._stale.clear()
 
     def _once(self, command: Words, send: Callable[[], Any]) -> Any:

@@ -98,7 +98,7 @@ class EndedAgainSuite:
                 with_end(job_id, Change.COMPLETE, again),
                 with_end(job_id, Change.DISCARD, again),
                 with_end(job_id, Change.BURY),
-                with_end(job_id, Change.BURY, tried(1)),
+                with_end(job_id, Change.BURY, tried(1), reason="too late"),
                 with_end(job_id, Change.BURY, *old.attempts),
             ]
             assert await store.enqueue(ends) == [Enqueued(job_id, is_new=False, state=old.state)] * len(ends)

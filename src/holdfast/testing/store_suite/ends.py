@@ -81,20 +81,17 @@ async def n_of(store: Store, state: JobState) -> int:
 class NewEndSuite:
     """Work that nobody knew appears as it ended."""
 
-    @each_end
-    async def test_it_is_there_as_it_ended_and_never_runs(
-        self, store: Store, advance: Advance, end_change: Change
-    ) -> None:
-        state = STATE_AFTER[end_change]
-        job = ended(end_change, tried(1), reason="why", payload=b"[1]", delay_s=5.0)
-        assert await store.enqueue([job]) == [Enqueued(job.id, is_new=True, state=state)]
-        record = await record_of(store, job.id)
-        assert (record.state, record.reason, record.payload) == (state, "why", b"[1]")
-        assert record.result == (b"null" if end_change is Change.COMPLETE else None)
-        assert is_near(record.ended_at, await now_of(store))
+    async def test_it_is_there_as_it_ended_and_never_runs(self, store: Store, advance: Advance) -> None:
+        for end_change, state in STATE_AFTER.items():
+            job = ended(end_change, tried(1), reason="why", payload=b"[1]", delay_s=5.0)
+            assert await store.enqueue([job]) == [Enqueued(job.id, is_new=True, state=state)]
+            record = await record_of(store, job.id)
+            assert (record.state, record.reason, record.payload) == (state, "why", b"[1]")
+            assert record.result == (b"null" if end_change is Change.COMPLETE else None)
+            assert is_near(record.ended_at, await now_of(store))
         advance(HOUR_S)
         assert await claim(store) == []
-        assert [(one.state, one.n) for one in (await store.stats()).tallies] == [(state, 1)]
+        assert {one.state: one.n for one in (await store.stats()).tallies} == dict.fromkeys(STATE_AFTER.values(), 1)
         assert (await store.stats()).oldest_ready_at == {}
 
     async def test_its_history_is_whole_and_its_failure_is_the_last_one(self, store: Store) -> None:
@@ -111,13 +108,13 @@ class NewEndSuite:
         assert is_same(record.last_failed_at, tried(2).ended_at)
         assert is_same(record.started_at, last.started_at)
 
-    @each_end
-    async def test_without_attempts_it_has_none(self, store: Store, end_change: Change) -> None:
-        job = ended(end_change)
-        await store.enqueue([job])
-        record = await record_of(store, job.id)
-        assert (record.attempts, record.attempt, record.started_at) == ((), 0, None)
-        assert (record.failure_type, record.fingerprint, record.first_failed_at) == (None, "", None)
+    async def test_without_attempts_it_has_none(self, store: Store) -> None:
+        jobs = [ended(end_change) for end_change in STATE_AFTER]
+        await store.enqueue(jobs)
+        for job in jobs:
+            record = await record_of(store, job.id)
+            assert (record.attempts, record.attempt, record.started_at) == ((), 0, None)
+            assert (record.failure_type, record.fingerprint, record.first_failed_at) == (None, "", None)
 
     async def test_a_completion_shows_the_attempts_that_came_with_it_and_no_other(self, store: Store) -> None:
         done = tried(2, outcome=Change.COMPLETE, failure_type=None, severity=None, fingerprint="")
