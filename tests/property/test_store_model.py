@@ -237,21 +237,19 @@ class Coming(Struct, frozen=True):
     keep_s: float | None
 
 
+attempts_elsewhere = st.builds(
+    lambda when, **facts: Elsewhere(is_recent=when[0], hundreds=when[1], **facts),
+    when=st.sampled_from([(False, 0), (False, 1), (False, 2), (True, -1), (True, 0)]),
+    number=st.integers(1, 4),
+    failure=st.sampled_from([None, 0, 1]),
+)
 comings = st.builds(
     Coming,
     new=new_jobs,
     pick=st.none() | st.integers(0, 12),
     change=st.sampled_from([Change.BURY, Change.BURY, Change.COMPLETE, Change.DISCARD, None]),
     n_known=st.integers(0, 3),
-    elsewhere=st.lists(
-        st.builds(
-            lambda when, **facts: Elsewhere(is_recent=when[0], hundreds=when[1], **facts),
-            when=st.sampled_from([(False, 0), (False, 1), (False, 2), (True, -1), (True, 0)]),
-            number=st.integers(1, 4),
-            failure=st.sampled_from([None, 0, 1]),
-        ),
-        max_size=3,
-    ),
+    elsewhere=st.lists(attempts_elsewhere, max_size=3),
     keep_s=st.sampled_from([None, None, *KEPT]),
 )
 
@@ -369,6 +367,21 @@ class TwoStores:
             if is_sync:
                 return await asyncio.to_thread(side.store.enqueue_now, jobs)
             return await side.store.enqueue(jobs)
+
+        self.both(call)
+
+    def bury_again(self, picks: list[int], elsewhere: list[Elsewhere], keep_s: float | None) -> None:
+        """Bury what has ended; it takes effect where something is new, and when it is sent twice once."""
+        records = self.run(self.sides[0].store.get([job.id for job in self.jobs]))
+        ids = [record.id for record in records if record and record.state.is_terminal]
+        chosen = {ids[pick % len(ids)] for pick in picks} if ids else set()
+        coming = Coming(NewJob(id="", task="", payload=b""), None, Change.BURY, 1, elsewhere, keep_s)
+
+        async def call(side: Side) -> Any:
+            named = [job for job in self.jobs if job.id in chosen]
+            ends = [side.end_of(coming, record) for record in await side.store.get([job.id for job in named])]
+            jobs = [structs.replace(job, end=end) for job, end in zip(named, ends, strict=True)]
+            return [await side.store.enqueue(jobs) for _ in range(2)]
 
         self.both(call)
 
@@ -528,6 +541,14 @@ STEPS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "enqueue": (3, {"jobs": st.lists(new_jobs, min_size=1, max_size=4), "is_sync": st.booleans()}),
     "enqueue_again": (1, {"pick": picks}),
     "enqueue_ended": (2, {"comings": st.lists(comings, min_size=1, max_size=4), "is_sync": st.booleans()}),
+    "bury_again": (
+        1,
+        {
+            "picks": few_picks,
+            "elsewhere": st.lists(attempts_elsewhere, min_size=1, max_size=2),
+            "keep_s": st.sampled_from([None, *KEPT]),
+        },
+    ),
     "advance": (1, {"hundreds": st.sampled_from([1, 1, 2, 4, 10])}),
     "work": (6, {"place": places, "wish": wishes, "verdicts": verdicts}),
     "beat": (1, {"place": places, "lease_s": st.sampled_from([LEASE_S, LEASE_S, LEASE_S, 0.0])}),

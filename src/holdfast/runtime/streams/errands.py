@@ -45,8 +45,17 @@ class Errand(Struct, frozen=True, kw_only=True):
     """Whether they go there without their history, as the server has refused them with it."""
 
 
+class _Lane:
+    """Errands that wait for those before them."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Errand] = []
+        self.wake = asyncio.Event()
+
+
 class Errands:
-    """Runs errands in the order they came: those that gather while a batch is under way go together as the next.
+    """Runs errands: those that gather while some are under way go together as the next. One whose topic does not answer
+    is put off, and keeps no other; and those with letters, which wait for the store, keep none that have none.
 
     `on_done` is told of each when it is written; `on_refused` of one whose messages the server will never take;
     `on_left_out` of one whose copy for the DLQ it will never take; and `on_lost` of one whose partition is somebody
@@ -76,26 +85,60 @@ class Errands:
         self._on_left_out = on_left_out
         self._on_lost = on_lost
         self._on_trouble = on_trouble
-        self._waiting: list[Errand] = []
-        self._wake = asyncio.Event()
-        self.is_busy = False
+        self._lanes = (_Lane(), _Lane())
+        """Those without letters, and those with."""
+        self._open = 0
+        self._tries: dict[str, int] = {}
+        """How often those were put off that are not written yet, by the id of their delivery."""
+
+    @property
+    def is_busy(self) -> bool:
         """Whether anything is not written yet."""
+        return self._open > 0
 
     def add(self, errand: Errand) -> None:
         """One more."""
-        self._waiting.append(errand)
-        self.is_busy = True
-        self._wake.set()
+        self._open += 1
+        self._queue(errand)
+
+    def _queue(self, errand: Errand) -> None:
+        lane = self._lanes[bool(errand.letters)]
+        lane.waiting.append(errand)
+        lane.wake.set()
 
     async def run(self) -> None:
         """Until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            for lane in self._lanes:
+                group.create_task(self._run(lane))
+
+    async def _run(self, lane: _Lane) -> None:
         while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._waiting:
-                batch, self._waiting = self._waiting, []
+            await lane.wake.wait()
+            lane.wake.clear()
+            while lane.waiting:
+                batch, lane.waiting = lane.waiting, []
                 await self._do(batch)
-            self.is_busy = False
+
+    def _end(self, errand: Errand, told: Callable[[], None]) -> None:
+        """It is over, this way or that."""
+        self._open -= 1
+        if self._tries.pop(errand.delivery.id, 0):
+            _logger.warning("what %s has to send is written", errand.delivery.id)
+        told()
+
+    def _put_off(self, errand: Errand, error: Exception) -> None:
+        """Another try after a while."""
+        tries = self._tries[errand.delivery.id] = self._tries.get(errand.delivery.id, 0) + 1
+        if tries == 1:
+            _logger.error("what %s has to send is tried until it can be written: %s", errand.delivery.id, error)
+        self._on_trouble(str(error))
+        self._group.create_task(self._queue_later(errand, _AGAIN.delay(tries, rng=self._rng)))
+
+    async def _queue_later(self, errand: Errand, delay_s: float) -> None:
+        await self._clock.asleep(delay_s)
+        self._queue(errand)
 
     async def _do(self, batch: Sequence[Errand]) -> None:
         together = [one for one in batch if one.commits is None]
@@ -104,11 +147,15 @@ class Errands:
             [letter for one in together for letter in one.letters if _is_grave(letter)]
             + [letter for one in transactions for letter in one.letters]
         )
+        # What is in the inbox already is not written there again when its messages are put off.
+        together = [
+            replace(one, letters=[letter for letter in one.letters if not _is_grave(letter)]) for one in together
+        ]
         written = await self._send(together)
         # One that was replayed has ended well only when the server has taken what it sends.
-        await self._remember([letter for one in written for letter in one.letters if not _is_grave(letter)])
+        await self._remember([letter for one in written for letter in one.letters])
         for one in written:
-            self._on_done(one)
+            self._end(one, lambda: self._on_done(one))  # noqa: B023 - called here
         for one in transactions:
             await self._transact(one)
 
@@ -145,24 +192,37 @@ class Errands:
         _logger.critical("the letter %s is refused by the store, and %s: %s", letter.id, what, error)
 
     async def _send(self, errands: Sequence[Errand]) -> Sequence[Errand]:
-        """Those whose messages are written. One that the server will never take must not keep the others."""
-        sends = [message for one in errands for message in (*one.sends, *one.copies)]
-        if not sends:
-            return errands
-        try:
-            await self._insist(lambda: self._source.send(sends), SourceError)
-        except NotSent:
-            return [one for one in errands if await self._is_sent_by_itself(one)]
-        return errands
+        """Those whose messages are written. Each is sent by itself, all at once: a source puts together what it can."""
+        answers = await asyncio.gather(*[self._is_written(one) for one in errands])
+        return [one for one, is_written in zip(errands, answers, strict=True) if is_written]
 
-    async def _is_sent_by_itself(self, errand: Errand) -> bool:
+    async def _is_written(self, errand: Errand) -> bool:
         try:
             if errand.sends:
-                await self._insist(lambda: self._source.send(errand.sends), SourceError)
+                await self._source.send(errand.sends)
         except NotSent as error:
-            self._on_refused(errand, error)
+            refused = error
+            self._end(errand, lambda: self._on_refused(errand, refused))
             return False
-        await self._send_copies(errand)
+        except SourceError as error:
+            self._put_off(errand, error)
+            return False
+        return await self._are_copied(errand)
+
+    async def _are_copied(self, errand: Errand) -> bool:
+        """Whether what is for the DLQ is there, or refused."""
+        if not errand.copies:
+            return True
+        try:
+            await self._source.send(errand.copies)
+        except NotSent as error:
+            if len(errand.copies) == 1:
+                self._on_left_out(errand, error)
+                return True
+            await self._send_copies(errand)
+        except SourceError as error:
+            self._put_off(replace(errand, sends=()), error)
+            return False
         return True
 
     async def _send_copies(self, errand: Errand) -> None:
@@ -177,15 +237,16 @@ class Errands:
         try:
             await self._commit(errand, [*errand.sends, *errand.copies])
         except LeaseLost:
-            self._on_lost(errand)
+            self._end(errand, lambda: self._on_lost(errand))
         except NotSent as error:
             if not errand.copies:
-                self._on_refused(errand, error)
+                refused = error
+                self._end(errand, lambda: self._on_refused(errand, refused))
                 return
             await self._send_copies(errand)
             await self._transact(replace(errand, copies=()))
         else:
-            self._on_done(errand)
+            self._end(errand, lambda: self._on_done(errand))
 
     async def _commit(self, errand: Errand, sends: Sequence[Outgoing]) -> None:
         assert errand.commits is not None  # noqa: S101 - only those come here
@@ -232,6 +293,10 @@ def _shortened(letter: NewJob) -> NewJob:
     if letter.end is None or not letter.end.attempts:
         return letter
     return replace(letter, end=replace(letter.end, attempts=(bounded_attempt(letter.end.attempts[-1]),)))
+
+
+def _without_graves(errand: Errand) -> Errand:
+    return replace(errand, letters=[one for one in errand.letters if not _is_grave(one)]) if errand.letters else errand
 
 
 def _is_grave(letter: NewJob) -> bool:

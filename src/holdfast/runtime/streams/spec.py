@@ -175,9 +175,7 @@ class Values:
             return decode(message.value)
         except UNSTORABLE as error:
             if message.value is None:
-                mistake = (
-                    f"message {message.id} has no value, as where a key was deleted; the handler does not take None"
-                )
+                mistake = f"message {message.id} has no value (a tombstone), and the handler does not take None"
                 raise Invalid(mistake) from error
             raise Invalid(f"message {message.id} is not what the handler takes: {why(error)}") from error
 
@@ -198,14 +196,15 @@ class Values:
         if self._is_batch:
             wanted = _element(self._fn, first.name, wanted)
         self._extras = tuple(self._kind(one, hints.get(one.name)) for one in others)
-        given = [one for one in typing.get_args(wanted) if one is not NoneType]
-        if NoneType in typing.get_args(wanted) and len(given) == 1:
-            decode = _decoder(given[0], self._fn)
-            self._decode = lambda value: None if value is None else decode(value)
-        elif self._own is not None:
+        if self._own is not None:
             self._decode = _as_it_is
-        else:
-            self._decode = _decoder(wanted, self._fn)
+            return self._decode
+        kinds = typing.get_args(wanted)
+        is_pair = len(kinds) == 2 and NoneType in kinds
+        plain = next((one for one in (bytes, str) if is_pair and one in kinds), wanted)
+        decode = self._decode = _decoder(plain, self._fn)
+        if NoneType in kinds:
+            self._decode = lambda value: None if value is None else decode(value)
         return self._decode
 
     def _kind(self, parameter: inspect.Parameter, hint: Any) -> Literal["message", "outputs"]:

@@ -89,7 +89,6 @@ def test_a_value_is_what_the_annotation_says(fn: Callable[..., Any], expected: o
         (of_struct, b"{"),
         (of_struct, b'{"id":7}'),
         (of_struct, b'{"id":"7","cents":1}'),
-        (of_struct, None),
         (of_struct, b""),
         (of_dataclass, b"[]"),
         (of_model, b'{"id":7,"cents":"many"}'),
@@ -104,6 +103,31 @@ def test_a_value_that_is_none_of_these_is_invalid_and_says_which_message_it_is(
     with pytest.raises(Invalid, match=r"^message orders/0/0 is not what the handler takes: .+$") as caught:
         arguments(fn, value)
     assert "\n" not in str(caught.value)
+
+
+def of_struct_or_none(order: Order | None) -> None: ...
+def of_bytes_or_none(order: bytes | None) -> None: ...
+def of_text_or_none(order: str | None) -> None: ...
+
+
+@pytest.mark.parametrize("fn", [of_struct_or_none, of_bytes_or_none, of_text_or_none, of_any])
+def test_a_tombstone_is_none_for_a_handler_that_takes_none(fn: Callable[..., Any]) -> None:
+    assert arguments(fn, None) == (None,)
+
+
+@pytest.mark.parametrize("fn", [of_struct, of_bytes, of_text])
+def test_a_tombstone_is_invalid_for_a_handler_that_does_not(fn: Callable[..., Any]) -> None:
+    with pytest.raises(
+        Invalid, match=r"^message orders/0/0 has no value \(a tombstone\), and the handler does not take None$"
+    ):
+        arguments(fn, None)
+
+
+def test_what_may_be_none_is_read_as_what_it_is_otherwise() -> None:
+    assert arguments(of_struct_or_none, ORDER) == (Order(7, 1999),)
+    assert arguments(of_bytes_or_none, b"YWI=") == (b"YWI=",)
+    assert arguments(of_text_or_none, b"ab") == ("ab",)
+    assert arguments(of_struct_or_none, b"null") == (None,)
 
 
 def test_a_decoder_of_the_users_own_gets_the_message() -> None:
