@@ -329,7 +329,7 @@ class Runner:
         self._loop.call_soon(self._open_slot)  # after the first step of the new one
 
     async def _serve_slot(self) -> None:
-        """Run what waits, one after the other, while each leaves this task as it was; but not for too long at a time."""
+        """Run what waits, one after the other, while each leaves this task as it was, and for a moment at most."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - it is a task
         waiting, is_tidy = self._waiting, True

@@ -145,7 +145,8 @@ async def test_a_stuck_key_makes_the_app_less_well_and_is_named() -> None:
     await reported(app, stream_report("bill", stuck))
     health = await app.ahealth()
     assert health.checks["streams"].error == (
-        "holdfast.errors.SourceError: stream bill: partition 3 of orders has waited 61 s for message orders/3/12, key 'A'"
+        "holdfast.errors.SourceError: stream bill: partition 3 of orders has waited 61 s "
+        "for message orders/3/12, key 'A'"
     )
     assert (health.status, health.healthy) == ("degraded", True)
     assert health.reasons == ("check streams failed",)
