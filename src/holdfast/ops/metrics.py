@@ -75,9 +75,7 @@ def collector(app: App) -> Collector:
 
         def collect(self) -> Iterator[ClientMetric]:
             """Every metric."""
-            for metric in metrics_of(
-                app.bridge.run(_look_or_none(app)), app.specs, streams=app.stream_specs
-            ):
+            for metric in metrics_of(app.bridge.run(_look_or_none(app)), app.specs, streams=app.stream_specs):
                 theirs = ClientMetric(metric.name.removesuffix("_total"), metric.text, metric.kind)
                 for one in metric.samples:
                     labels = {name: label(value) for name, value in one.labels.items()}
