@@ -132,7 +132,7 @@ def explained_duplicates(evidence: StreamEvidence) -> list[str]:
 
     Or it was finished behind another one that waited for its retry: Kafka cannot be told of that.
     """
-    committable = _committable(evidence)
+    committable = _Committable(evidence)
     failed = _failed(evidence)
     found = []
     for name, runs in runs_by_name(evidence.handlings).items():
@@ -142,7 +142,7 @@ def explained_duplicates(evidence: StreamEvidence) -> list[str]:
             is_held_up = evidence.has_positions and any(
                 at < offset and since <= following.start.at <= until for at, since, until in failed[place]
             )
-            if is_open or is_held_up or _is_explained(run, following, committable.get(name, _NEVER), evidence):
+            if is_open or is_held_up or _is_explained(run, following, committable.at(run), evidence):
                 continue
             found.append(f"duplicate: {name} ran again in {following.start.pid} without failure or fault")
     return found
@@ -263,17 +263,37 @@ def _failed(evidence: StreamEvidence) -> dict[Place, list[tuple[int, float, floa
     return found
 
 
-def _committable(evidence: StreamEvidence) -> dict[Name, float]:
-    """When each message could be committed at the earliest: when it was finished, and all before it."""
-    finished = _finished(evidence)
-    if not evidence.has_positions:
-        return finished
-    reached: dict[Place, float] = defaultdict(float)
-    found: dict[Name, float] = {}
-    for name, (place, _) in sorted(evidence.sent.items(), key=lambda item: item[1]):
-        reached[place] = max(reached[place], finished.get(name, _NEVER))
-        found[name] = reached[place]
-    return found
+class _Committable:
+    """When a worker could commit a message at the earliest: when it had finished it, and all before it were."""
+
+    def __init__(self, evidence: StreamEvidence) -> None:
+        self._evidence = evidence
+        self._finished = _finished(evidence)
+        self._workers = {one.pid for one in evidence.faults} | {one.pid for one in evidence.handlings}
+        self._by_worker: dict[int, dict[Name, float]] = {}
+
+    def at(self, run: Run) -> float:
+        """The instant, for the worker that had it in this run."""
+        parent = run.start.parent
+        worker = parent if parent in self._workers else run.start.pid  # which may have given it to another process
+        if worker not in self._by_worker:
+            self._by_worker[worker] = self._of(worker)
+        return self._by_worker[worker].get(run.start.name, _NEVER)
+
+    def _of(self, worker: int) -> dict[Name, float]:
+        finished = dict(self._finished)
+        for one in self._evidence.handlings:
+            is_end = one.what == "end" or (one.what == "fail" and one.name in self._evidence.letters)
+            if is_end and worker in {one.pid, one.parent}:
+                finished[one.name] = max(one.at, finished.get(one.name, 0.0))
+        if not self._evidence.has_positions:
+            return finished
+        reached: dict[Place, float] = defaultdict(float)
+        found: dict[Name, float] = {}
+        for name, (place, _) in sorted(self._evidence.sent.items(), key=lambda item: item[1]):
+            reached[place] = max(reached[place], finished.get(name, _NEVER))
+            found[name] = reached[place]
+        return found
 
 
 def waits_between(handlings: Sequence[Handling], name: Name) -> Iterator[float]:

@@ -30,7 +30,7 @@ def test_random_resets_and_latency_lose_no_message(
 ) -> None:
     dice = Dice()
     name, channel, proxy = faulty
-    seconds = 40.0 if is_full else 3.0
+    seconds = 40.0 if is_full else 2.0
     options = {} if name == "kafka" else {"claim_after_s": 2.0, "answer_within_s": 1.0}
     sender = Stream(channel, orders_for(round(seconds * 80), dice, failures=0.05, dead=0.02), over_s=seconds)
     with stream_arena(tmp_path, channel, StreamPlan(options=options)) as arena:

@@ -100,7 +100,7 @@ def test_a_broker_that_answers_with_errors_costs_nothing(
             mock_kafka.create_topic(name, partitions)
 
     channel = KafkaChannel(KafkaBroker(port, port), create=create, tag="errors")
-    strikes = 200 if is_full else 30
+    strikes = 200 if is_full else 20
     sender = Stream(channel, orders_for(strikes * 12, dice, dead=0.02), over_s=strikes * 0.1)
     with stream_arena(tmp_path, channel, StreamPlan()) as arena:
         (pid,) = arena.start_many(1)

@@ -103,6 +103,21 @@ def test_a_kill_explains_what_was_not_committed_yet_and_nothing_older() -> None:
     assert checker.cut_off(killed) == 1
 
 
+def test_a_second_kill_explains_what_the_second_worker_had_not_committed() -> None:
+    handlings = lines(*ran(0, 1.0, 1), *ran(0, 20.0, 2), *ran(0, 40.0, 3))
+    killed = replace(evidence(1, handlings), faults=[Fault("kill", 1, 2.0, 2.1), Fault("kill", 2, 21.0, 21.1)])
+    assert checker.check(killed) == []
+    later = replace(killed, faults=[killed.faults[0], Fault("kill", 2, 25.0, 25.1)])
+    assert checker.check(later) == ["duplicate: ('k', 0) ran again in 3 without failure or fault"]
+
+
+def test_a_kill_of_a_worker_hits_what_runs_in_a_process_of_its_own() -> None:
+    apart = [replace(one, pid=7, parent=1) for one in lines(*ran(0, 1.0))]
+    killed = replace(evidence(1, [*apart, *lines(*ran(0, 5.0, 2))]), faults=[Fault("kill", 1, 2.0, 2.1)])
+    assert checker.check(killed) == []
+    assert len(checker.check(replace(killed, faults=[]))) == 1
+
+
 def test_behind_an_unfinished_message_nothing_can_be_committed() -> None:
     others = [replace(one, key="other") for one in lines((0, "start", 0.5, 1))]
     handlings = [
