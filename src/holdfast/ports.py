@@ -587,8 +587,7 @@ class Source(Protocol):
     async def open(self, topic: str, ours: Sequence[str], owner: Owner) -> None:
         """Join the group, for a topic and for those of our own that stand beside it.
 
-        Those are made where they are missing, with as many partitions as the topic has; a topic that does not exist is
-        waited for.
+        Those are made where they are missing, each with one partition; a topic that does not exist is waited for.
         """
 
     async def ensure(self, topics: Sequence[str], like: str) -> None:

@@ -209,7 +209,7 @@ async def test_a_topic_is_waited_for(kafka: KafkaBroker, kafka_topic: KafkaTopic
     assert not opening.done()
     kafka.create_topic(kafka_topic.name, 3)
     await opening
-    await eventually(lambda: len(owner.owned) == 6)
+    await eventually(lambda: len(owner.owned) == 4)
     assert owner.aways[1:] == [""]
 
 

@@ -16,7 +16,7 @@ from holdfast.policy.retry import RetryPolicy
 from holdfast.types import Failure, FailureType
 
 MOST_STEPS: Final = 8
-"""Each one is a topic, with as many partitions as the topic it belongs to."""
+"""Each one is a topic."""
 _RATE_LIMITED: Final = Failure(FailureType.RATE_LIMITED, RateLimited(""))
 _RETRIES_LOOKED_AT: Final = 64  # by then every backoff has long reached its longest delay
 

@@ -101,8 +101,9 @@ class KafkaSource:
         except Invalid as error:  # one that begins with ^ would be a pattern
             raise SourceError(f"{self._location}: {error}") from None
         reach = Reach(self._admin, topics, owner.away, self._clock)
-        partitions = await self._waited_for(topic, reach)
-        await self._ensure(ours, partitions)
+        await self._waited_for(topic, reach)
+        # One partition is enough, and with more a member may be given those alone, and none of the topic.
+        await self._ensure(ours, 1)
         self._check_open()
         self._reach = reach
         self._member = Member(
