@@ -200,15 +200,17 @@ def _followers(evidence: StreamEvidence) -> dict[str, dict[int, int | None]]:
 
 
 def _by_key(evidence: StreamEvidence) -> dict[str, list[Run]]:
-    """The executions of each key, without those of a process that was hit, and does what others do or have done."""
-    before: dict[Name, list[Run]] = defaultdict(list)
+    """The executions of each key, without those of a process that was hit, and does what others do too.
+
+    One that was frozen goes on with the next message of a key before it hears that the partition is another's by now,
+    which may still be at an earlier one.
+    """
+    everyone = runs_by_name(evidence.handlings)
     runs: dict[str, list[Run]] = defaultdict(list)
     for run in runs_in(evidence.handlings):
-        others = [one for one in before[run.start.name] if one.start.pid != run.start.pid]
-        is_late = any(one.has_ended or _overlap(one, run) for one in others)
-        if not (is_late and _is_hit_before(run, evidence)):
+        has_others = any(one.start.pid != run.start.pid for one in everyone[run.start.name])
+        if not (has_others and _is_hit_before(run, evidence)):
             runs[run.start.key].append(run)
-        before[run.start.name].append(run)
     return runs
 
 

@@ -158,3 +158,14 @@ def test_one_that_was_frozen_may_do_what_others_have_done_already() -> None:
     assert checker.check(frozen) == []
     assert checker.duplicates(frozen) == 2
     assert checker.check(replace(frozen, faults=[])) != []
+
+
+def test_one_that_was_frozen_may_be_ahead_until_it_hears_that_it_has_lost() -> None:
+    # Process 1 wakes up behind message 1 and goes on with 2, while process 2 is still at 0.
+    handlings = lines(
+        *ran(0, 1.0, 1), (1, "start", 2.0, 1), (0, "start", 6.0, 2), (1, "end", 6.1, 1), (2, "start", 6.2, 1),
+        (2, "stop", 6.3, 1), (0, "end", 6.5, 2), *ran(1, 7.0, 2), *ran(2, 8.0, 2),
+    )  # fmt: skip
+    frozen = replace(evidence(3, handlings), faults=[Fault("pause", 1, 2.1, 6.0)])
+    assert checker.order_of_keys(frozen) == []
+    assert checker.order_of_keys(replace(frozen, faults=[])) != []
