@@ -75,6 +75,8 @@ RULES: Final = {
     "POST /breakers/{key}/force-open": fleet(OPERATOR, 404),
     "POST /breakers/{key}/disable": fleet(OPERATOR, 404),
     "GET /queues": fleet(VIEWER, 200),
+    "GET /streams": fleet(VIEWER, 200),
+    "GET /streams/{name}": fleet(VIEWER, 404),
     "POST /queues/{name}/pause": fleet(OPERATOR, 200),
     "POST /queues/{name}/resume": fleet(OPERATOR, 200),
     "GET /workers": fleet(VIEWER, 200),
