@@ -74,7 +74,8 @@ function Asking(props: Parameters<typeof ReplayDialog>[0] & { readonly onBegun: 
   }, [patchText, wrong, asks]);
 
   const total = dry?.total ?? 0;
-  const canaryText = canary ?? (dry === null ? "1" : String(properCanaries(total)));
+  // In the original topic nobody hears how a canary ended, so there is none.
+  const canaryText = toTopicOf ? "0" : (canary ?? (dry === null ? "1" : String(properCanaries(total))));
   const canaries = canaryOf(canaryText);
   const perSecond = rateOf(rate);
   const isReady = dry !== null && total > 0 && canaries !== null && perSecond !== undefined && !wrong;
@@ -145,13 +146,18 @@ function Asking(props: Parameters<typeof ReplayDialog>[0] & { readonly onBegun: 
       <fieldset class="replay-options" disabled={isLost}>
         <Field
           label="Canaries"
-          hint="go first; the rest follows only when they complete"
+          hint={
+            toTopicOf
+              ? "none: nobody hears how they end in the original topic"
+              : "go first; the rest follows only when they complete"
+          }
           error={canaries === null ? "a whole number from 0 to 1000 is expected" : undefined}
         >
           {(own) => (
             <input
               {...own}
               inputMode="numeric"
+              disabled={Boolean(toTopicOf)}
               value={canaryText}
               onInput={(event) => setCanary(event.currentTarget.value)}
             />
