@@ -305,7 +305,7 @@ async def test_who_is_named_in_the_url_is_logged_in(guarded: KafkaServer) -> Non
 async def test_who_may_not_create_topics_is_told_which_to_create(guarded: KafkaServer) -> None:
     source = as_user(guarded, "app", "right")
     with pytest.raises(
-        SourceError, match=r"may not create topics: .*create orders\.a, orders\.b, with 2 partitions each"
+        SourceError, match=r"may not create topics: .*create orders\.a, orders\.b, with one partition each"
     ) as refused:
         await source.open("orders", ["orders.b", "orders.a"], Books())
     assert not isinstance(refused.value, SourceAway)

@@ -68,7 +68,8 @@ class Admin:
                     continue
                 if code in FORBIDDEN:
                     all_of_them = ", ".join(sorted(topics))
-                    todo = f"create {all_of_them}, with {partitions} partitions each, or let this user do so"
+                    each = "one partition" if partitions == 1 else f"{partitions} partitions"
+                    todo = f"create {all_of_them}, with {each} each, or let this user do so"
                     raise SourceError(f"{self._location}: may not create topics: {words(error)}; {todo}") from error
                 raise self._fault(f"cannot create topic {topic}", error) from error
 
