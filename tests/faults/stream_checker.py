@@ -110,20 +110,24 @@ def order_of_keys(evidence: StreamEvidence) -> list[str]:
     if not evidence.keeps_order:
         return []
     found = []
+    everyone = runs_by_name(evidence.handlings)
     follower = _followers(evidence)
     for key, runs in _by_key(evidence).items():
+        broken = []
         given_up = {name for name in evidence.letters if name[0] == key}
         first = next(iter(follower[key]), None)
         if runs and runs[0].start.n != first:
-            found.append(f"order: {key} began with {runs[0].start.n}, not {first}")
+            broken.append(f"order: {key} began with {runs[0].start.n}, not {first}")
         for run, following in pairwise(runs):
             before, after = run.start, following.start
+            is_done_with = before.name in given_up or _has_ended(run, everyone[before.name], after.at)
             if after.n > before.n and follower[key].get(before.n) != after.n:
-                found.append(f"order: after {before.n} of {key} came {after.n}")
-            elif after.n > before.n and not run.has_ended and before.name not in given_up:
-                found.append(f"order: {after.n} of {key} began before {before.n} had ended")
+                broken.append(f"order: after {before.n} of {key} came {after.n}")
+            elif after.n > before.n and not is_done_with:
+                broken.append(f"order: {after.n} of {key} began before {before.n} had ended")
             elif _overlap(run, following) and not _is_hit(run, evidence) and not _is_hit(following, evidence):
-                found.append(f"order: {after.n} of {key} began while {before.n} ran")
+                broken.append(f"order: {after.n} of {key} began while {before.n} ran")
+        found += [*broken, _runs_told(key, evidence)] if broken else []
     return found
 
 
@@ -212,6 +216,29 @@ def _by_key(evidence: StreamEvidence) -> dict[str, list[Run]]:
         if not (has_others and _is_hit_before(run, evidence)):
             runs[run.start.key].append(run)
     return runs
+
+
+def _has_ended(run: Run, others: Sequence[Run], by: float) -> bool:
+    """Whether this run came to its end; or one of the others of its message did that began later, by this instant.
+
+    The later one may be by a process that was hit, and has its partition back since, which `_by_key` leaves out.
+    """
+    return run.has_ended or any(
+        one.last is not None and one.last.what == "end" and one.start.at > run.start.at and one.last.at <= by
+        for one in others
+    )
+
+
+def _runs_told(key: str, evidence: StreamEvidence) -> str:
+    """Every run of a key and every fault, so that a violation explains itself."""
+    runs = [
+        f"{run.start.n} in {run.start.pid} from {run.start.at:.3f}, "
+        + ("no end" if run.last is None else f"{run.last.what} at {run.last.at:.3f}")
+        for run in runs_in(evidence.handlings)
+        if run.start.key == key
+    ]
+    faults = [f"{one.kind} of {one.pid} at {one.at:.3f}-{one.until:.3f}" for one in evidence.faults]
+    return f"runs of {key}: {'; '.join(runs)}; faults: {', '.join(faults) or 'none'}"
 
 
 def _overlap(run: Run, following: Run) -> bool:

@@ -91,9 +91,10 @@ class Commits:
         return None if error is None else fault(self._what, error)
 
     def drop(self, places: Collection[Place]) -> None:
-        """These are not ours any more: nothing of them is sent that was not sent yet."""
+        """These are not ours any more: nothing of them is sent from now on, nor again if it is refused."""
         for place in places:
             self._next.pop(place, None)
+            self._sent.pop(place, None)
 
     def close(self) -> None:
         """Nothing will be answered any more."""
