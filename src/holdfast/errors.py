@@ -7,7 +7,8 @@ HoldfastError
 │   ├── CircuitOpenError          the breaker is open
 │   ├── RateLimitExceeded         the limit is used up
 │   ├── BulkheadFull              too many calls are in flight
-│   └── BufferFull                a producer holds as many unsent messages as it may
+│   ├── BufferFull                a producer holds as many unsent messages as it may
+│   └── RingFull                  a ring has no room for these elements
 ├── TimeLimitExceeded (TimeoutError)   one attempt took longer than its time limit
 ├── StoreError                    the store cannot be opened, reached or written; says what would help
 │   ├── StoreAway                 it cannot be reached, or is not ready: the same call may work later
@@ -15,6 +16,9 @@ HoldfastError
 ├── SourceError                   a stream cannot be opened, read or written; says what would help
 │   ├── SourceAway                its server cannot be reached, or is not ready: the same call may work later
 │   └── NotSent                   messages that will not be written, or that a producer has given up on
+├── RingClosed                    a ring takes no elements any more; says why
+├── RingStuck                     consumers of a ring make no progress; names them
+├── CheckpointError               a ring's checkpoint cannot be read, written or trusted; nothing is begun from zero
 ├── LeaseLost                     the job belongs to somebody else by now; nothing was changed
 ├── IdempotencyConflict           the idempotency key is taken by a job with other arguments
 ├── NotFound (LookupError)        there is no such job, dead letter or replay (any more)
@@ -32,6 +36,7 @@ HoldfastError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import ClassVar
 
@@ -94,6 +99,10 @@ class BufferFull(Refused):
     """A producer holds as many messages as it may that are not sent yet; this one was not taken."""
 
 
+class RingFull(Refused):
+    """A ring has no room for these elements, and none came free in time; none of them was taken."""
+
+
 class TimeLimitExceeded(HoldfastError, TimeoutError):
     """One attempt took longer than its time limit.
 
@@ -143,6 +152,33 @@ class SourceAway(SourceError):
 
 class NotSent(SourceError):
     """Messages that the server will never take, or that a producer has given up on or still had when it was closed."""
+
+
+class RingClosed(HoldfastError):
+    """A ring takes no elements any more: it was closed, or a consumer of it cannot go on. These were not taken."""
+
+
+class RingStuck(HoldfastError):
+    """Consumers of a ring make no progress. `left` has, by their names, how many elements each has before it."""
+
+    def __init__(self, message: str, left: Mapping[str, int]) -> None:
+        super().__init__(message)
+        self.left = dict(left)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles, so that it can cross a process pool."""
+        return type(self), (str(self), self.left), self.__dict__
+
+
+class CheckpointError(HoldfastError):
+    """A checkpoint is torn, foreign, in use or not writable. The message is one line and says what would help.
+
+    `is_fenced`: somebody else has moved it since, so whoever holds it must stop.
+    """
+
+    def __init__(self, message: str, *, is_fenced: bool = False) -> None:
+        super().__init__(message)
+        self.is_fenced = is_fenced
 
 
 class LeaseLost(HoldfastError):

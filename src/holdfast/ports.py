@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
@@ -326,6 +326,77 @@ class StreamReport(Struct, frozen=True, kw_only=True):
     """Why the server cannot be reached; empty while it can."""
 
 
+class ConsumerReport(Struct, frozen=True, kw_only=True):
+    """How one consumer of a ring is doing. Counts are exact, of elements, and since the ring began."""
+
+    name: str
+    after: tuple[str, ...] = ()
+    """Those whose finished elements it gets; empty where it gets all that is produced."""
+    processed: int = 0
+    """Elements that it has finished: handled, or given up."""
+    lag: int = 0
+    """Elements that were produced and that it has not finished."""
+    batches: int = 0
+    """Batches that it has finished."""
+    batch: int = 0
+    """The number of the last batch that it began; it goes on after a restart with a checkpoint."""
+    rate_per_s: float = 0.0
+    """Elements that it has finished lately, a second."""
+    batch_s: float = 0.0
+    """Seconds that it has spent on its batches, retries and their waits included, in all."""
+    slowest_s: float = 0.0
+    """Of these, on the longest one."""
+    batch_le: tuple[int, ...] = ()
+    """How many batches took at most each of `BATCH_BOUNDS_S`, and more than the one before; the last is the rest."""
+    errors: int = 0
+    """Calls of it that have raised."""
+    retries: int = 0
+    """Calls that were made again."""
+    given_up: int = 0
+    """Elements that were given up."""
+    dead_letters: int = 0
+    """Letters that were written for them."""
+    running_s: float = 0.0
+    """For how long it has been at its batch; 0 while it waits for elements."""
+    doing: str = ""
+    """What it is doing, where that is not its work: waiting for a retry, or for a place that takes no dead letters."""
+    is_stuck: bool = False
+    """Whether it has been at one batch for longer than the ring's `stuck_after`."""
+    offset: int | None = None
+    """With a checkpoint: all before this offset is saved as finished."""
+    checkpoint_error: str = ""
+    """Why the last checkpoint was not saved; empty when it was."""
+
+
+class RingReport(Struct, frozen=True, kw_only=True):
+    """How a ring is doing in one process."""
+
+    name: str
+    size: int
+    used: int = 0
+    """Elements that some consumer has not finished; what is in the ring."""
+    produced: int = 0
+    """Elements that were taken, in all."""
+    rate_per_s: float = 0.0
+    """Elements that were taken lately, a second."""
+    blocked: int = 0
+    """Producers that wait for room."""
+    memory_bytes: int = 0
+    """What the process has in memory; 0 where nobody knows."""
+    is_closing: bool = False
+    consumers: tuple[ConsumerReport, ...] = ()
+    """In the order in which they were registered."""
+
+    @property
+    def utilisation(self) -> float:
+        """How full it is, from 0 to 1; a list that is longer than the ring can make it more."""
+        return self.used / self.size
+
+
+BATCH_BOUNDS_S: Final = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 60.0)
+"""Bounds of the batch times in a ConsumerReport, in seconds."""
+
+
 class WorkerRecord(Struct, frozen=True, kw_only=True):
     """A worker, as its heartbeats describe it."""
 
@@ -341,6 +412,7 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     """When the store heard of it last; set by the store."""
     counts: Mapping[str, int] = {}
     streams: tuple[StreamReport, ...] = ()
+    rings: tuple[RingReport, ...] = ()
 
 
 class Beat(Struct, frozen=True):

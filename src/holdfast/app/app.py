@@ -18,6 +18,7 @@ from holdfast.app.alerts import AlertDesk, Callback, watch_of
 from holdfast.app.handlers import stream_of, values_of
 from holdfast.app.job import Job, RunResult
 from holdfast.app.operators import BreakerDesk, DeadLetterDesk, JobDesk, QueueDesk, ScheduleDesk
+from holdfast.app.rings import RingDesk
 from holdfast.app.sending import asend, send
 from holdfast.app.stats import AppStats, stats_of
 from holdfast.app.streams import StreamDesk, making_progress
@@ -46,6 +47,8 @@ from holdfast.runtime.guards.policy import careful
 from holdfast.runtime.health import BUILT_IN, Examiner, Health
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.payload import Arguments
+from holdfast.runtime.ring_letters import GATE as RING_GATE
+from holdfast.runtime.ring_origins import QUEUE as RING_QUEUE
 from holdfast.runtime.schedules import Schedule
 from holdfast.runtime.spec import Scope, TaskSpec
 from holdfast.runtime.streams.carrier import letter_arguments
@@ -131,6 +134,7 @@ class App:
         self.schedules = ScheduleDesk(self)
         self.jobs = JobDesk(self)
         self.streams = StreamDesk(self)
+        self.rings = RingDesk(self)
         self.alerts = AlertDesk(self)
         self._examiner = Examiner(self.clock)
 
@@ -518,6 +522,8 @@ class App:
 
     def gates_of(self, job: NewJob) -> tuple[str, ...]:
         """The gates of a job of a task by this app's settings; its own where the task is not known here."""
+        if job.queue.startswith(RING_QUEUE):
+            return (RING_GATE,)
         task = self.tasks.get(job.task)
         return job.gates if task is None else task.gates_of(job)
 

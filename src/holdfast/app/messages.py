@@ -1,8 +1,8 @@
-"""Dead letters that are messages: where a replay sends them, and replays out of a DLQ topic."""
+"""Dead letters that are no jobs: what an edit may not change, where a replay sends messages, and DLQ topics."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -12,6 +12,10 @@ from holdfast.policy import bounds
 from holdfast.runtime.inbox import Filters, Inbox
 from holdfast.runtime.payload import merged
 from holdfast.runtime.replays import per_second
+from holdfast.runtime.ring_letters import FIXED as FIXED_OF_RINGS
+from holdfast.runtime.ring_letters import read_ring_letter, refuse_moved_elements
+from holdfast.runtime.ring_origins import QUEUE as RINGS
+from holdfast.runtime.ring_origins import ring_origin
 from holdfast.runtime.streams.dlq_replay import TopicReplay, Wanted, replay_topic
 from holdfast.runtime.streams.letters import FIXED, read_letter, refuse_moved
 from holdfast.runtime.streams.origins import QUEUE, message_origin
@@ -28,11 +32,15 @@ if TYPE_CHECKING:
 def check_arguments(app: App, letter: JobRecord, payload: bytes) -> None:
     """Invalid where the task, or a stream's replay, cannot take these; of a task that is not known here nothing is.
 
-    A message stays the one it is: an edit that says another place or time of it is refused too.
+    A message stays the one it is: an edit that says another place or time of it is refused too; and so do the elements
+    of a ring.
     """
     if message_origin(letter) is not None:
         read_letter(payload)
         refuse_moved(letter.original_payload or letter.payload, payload)
+    elif ring_origin(letter) is not None:
+        refuse_moved_elements(letter.original_payload or letter.payload, payload)
+        read_ring_letter(payload)
     else:
         decode_arguments(app, letter.task, payload)
 
@@ -58,7 +66,7 @@ async def check_replay(
     """ConfigError or Invalid for a replay that could not do to messages, or to jobs, what it says."""
     edit = edit or {}
     if to_topic:
-        if found := await _tasks(app, filters, of_messages=False):
+        if found := await _tasks(app, filters, lambda queue: not queue.startswith(QUEUE)):
             raise ConfigError(
                 f"to_topic=True: there are dead letters of the task {min(found)!r}, which are no messages; "
                 "give task= the name of a stream"
@@ -66,10 +74,13 @@ async def check_replay(
         _refuse_blind_canaries(canary)
     fixed = next((name for name in FIXED if name in edit), "")
     is_blind = bool(canary) and edit.get("to") == "topic"
-    if (fixed or is_blind) and await _tasks(app, filters, of_messages=True):
+    if (fixed or is_blind) and await _tasks(app, filters, lambda queue: queue.startswith(QUEUE)):
         if fixed:
             raise Invalid(f"edit: the {fixed} of a message cannot be edited: it says which message it is")
         _refuse_blind_canaries(canary)
+    fixed = next((name for name in FIXED_OF_RINGS if name in edit), "")
+    if fixed and await _tasks(app, filters, lambda queue: queue.startswith(RINGS)):
+        raise Invalid(f"edit: the {fixed} of a ring's letter cannot be edited: it says which elements they are")
 
 
 def _refuse_blind_canaries(canary: int) -> None:
@@ -80,13 +91,13 @@ def _refuse_blind_canaries(canary: int) -> None:
         )
 
 
-async def _tasks(app: App, filters: Filters, *, of_messages: bool) -> set[str]:
-    """The streams, or else the tasks, of which there may be dead letters of these filters."""
+async def _tasks(app: App, filters: Filters, is_wanted: Callable[[str], bool]) -> set[str]:
+    """The tasks, or streams, or consumers of rings, of which there may be dead letters of these filters, by queue."""
     stats = await app.store.stats()
     known = {
         tally.task
         for tally in stats.tallies
-        if tally.state is JobState.DEAD_LETTER and tally.n and tally.queue.startswith(QUEUE) is of_messages
+        if tally.state is JobState.DEAD_LETTER and tally.n and is_wanted(tally.queue)
     }
     if task := filters.get("task"):
         return known & {task}

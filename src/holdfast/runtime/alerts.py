@@ -84,7 +84,8 @@ def read(rule: Rule, look: Look, score: float | None, metrics: Mapping[str, floa
             keys = [view.key for view in look.breakers if view.mode not in _WELL and rule.key in {None, view.key}]
             return Reading(keys=sorted(redacted_text(key) for key in keys), metrics=metrics)
         case NoWorker():
-            return Reading(value=len(look.stats.workers), metrics=metrics)
+            # A ring's process is none: it takes no jobs.
+            return Reading(value=sum(not worker.rings for worker in look.stats.workers), metrics=metrics)
         case StreamLag() | LagGrowth():
             lags = {name: lag for name, lag in look.lags.items() if rule.stream in {None, name}}
             if not lags:

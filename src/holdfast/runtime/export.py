@@ -18,7 +18,7 @@ from msgspec.structs import asdict, replace
 
 from holdfast.errors import ConfigError
 from holdfast.ports import Query, Store
-from holdfast.runtime.streams.origins import origin_fields
+from holdfast.runtime.origins import origin_fields
 from holdfast.types import JobRecord, JobState, NewJob
 
 FORMAT: Final = 1

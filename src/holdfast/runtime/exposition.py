@@ -37,10 +37,12 @@ class Metric(Struct, frozen=True):
     samples: Sequence[Sample]
 
 
-def histogram(labels: Mapping[str, str], buckets: Sequence[int], sum_s: float) -> list[Sample]:
-    """A histogram's samples, from buckets that each count their own."""
+def histogram(
+    labels: Mapping[str, str], buckets: Sequence[int], sum_s: float, bounds_s: Sequence[float] = BOUNDS_S
+) -> list[Sample]:
+    """A histogram's samples, from buckets that each count their own; the last one has no bound."""
     below = list(accumulate(buckets))
-    bounds = [*(repr(bound_s) for bound_s in BOUNDS_S), "+Inf"]
+    bounds = [*(repr(bound_s) for bound_s in bounds_s), "+Inf"]
     samples = [Sample({**labels, "le": bound}, n, "_bucket") for bound, n in zip(bounds, below, strict=True)]
     return [*samples, Sample(labels, sum_s, "_sum"), Sample(labels, below[-1], "_count")]
 

@@ -14,6 +14,8 @@ from holdfast.policy.health import LATELY_MIN, Signs, Status, reasons_of, score_
 from holdfast.ports import Capabilities, Clock, Count, Exchange, Exchanged, Stats, Store
 from holdfast.runtime.checks import CheckResult, CheckRunner, HealthCheck
 from holdfast.runtime.machine import check_disk, check_memory
+from holdfast.runtime.ring_origins import QUEUE as RING_QUEUE
+from holdfast.runtime.rings import refuse_troubled, ring_views, takes_jobs
 from holdfast.runtime.shared.by_hand import BreakerView, breaker_views
 from holdfast.runtime.shared.guards import is_paused
 from holdfast.runtime.shared.names import QUEUE
@@ -24,8 +26,9 @@ STORE: Final = "store"
 DISK: Final = "disk"
 MEMORY: Final = "memory"
 STREAMS: Final = "streams"
-BUILT_IN: Final = (STORE, DISK, MEMORY, STREAMS)
-"""The names of the checks that every app has; the last one only where it has streams."""
+RINGS: Final = "rings"
+BUILT_IN: Final = (STORE, DISK, MEMORY, STREAMS, RINGS)
+"""The names of the checks that every app has; the last two only where it has streams, or a process reports a ring."""
 
 WRITTEN: Final = "health_writes"
 """What is counted by the check of the store, so that it writes something; it travels to nobody."""
@@ -95,6 +98,18 @@ class Look(Struct, frozen=True, kw_only=True):
         return max(0.0, self.stats.now - min(at)) if at else None
 
     @property
+    def workers(self) -> int:
+        """Live workers that run jobs."""
+        return sum(map(takes_jobs, self.stats.workers))
+
+    @property
+    def takers(self) -> int:
+        """Live workers that could take something of what is due; the process of a ring takes its letters alone."""
+        due = [queue for queue in self.stats.oldest_ready_at if queue not in self.paused]
+        is_of_rings = all(queue.startswith(RING_QUEUE) for queue in due)
+        return len(self.stats.workers) if is_of_rings else self.workers
+
+    @property
     def dead_letters(self) -> int:
         """How many there are."""
         return sum(tally.n for tally in self.stats.tallies if tally.state is JobState.DEAD_LETTER)
@@ -162,6 +177,7 @@ class Examiner:
         found: Look | None = outcomes[STORE].value
         if found is not None:
             self._remember(store)
+            outcomes |= await self._runner.run(_of_rings(found))
         results = {name: outcome.result for name, outcome in outcomes.items()}
         failed = {name for name, result in results.items() if result.status != "ok"}
         is_critical = STORE in failed or any(self.checks[name].is_critical for name in failed - {*BUILT_IN})
@@ -178,7 +194,7 @@ class Examiner:
             success_rate=None if found is None else found.success_rate(),
             open_breakers=open_breakers,
             dead_letters=0 if found is None else found.dead_letters,
-            workers=0 if found is None else len(found.stats.workers),
+            workers=0 if found is None else found.workers,
             durability=_UNKNOWN if kind is None else kind.durability,
             is_durable=kind is not None and kind.is_durable,
             checks=results,
@@ -213,6 +229,16 @@ class Examiner:
             return  # it went away since it was looked into: what was known before still holds
 
 
+def _of_rings(found: Look) -> list[HealthCheck]:
+    """Whether the rings that live processes report are well, by the look that was taken; none where there are none."""
+    views = ring_views(found.stats)
+
+    async def look() -> None:
+        refuse_troubled(views)
+
+    return [HealthCheck(name=RINGS, look=look, timeout_s=_TIMEOUT_S)] if views else []
+
+
 def _signs(found: Look | None, breakers: Collection[str], failed_checks: int, *, is_critical: bool) -> Signs:
     if found is None:
         return Signs(is_critical=True)
@@ -223,7 +249,7 @@ def _signs(found: Look | None, breakers: Collection[str], failed_checks: int, *,
         breakers=len({view.key for view in found.breakers} | set(breakers)),
         open_breakers=len(found.open_breakers),
         failed_checks=failed_checks,
-        workers=len(found.stats.workers),
+        workers=found.takers,
         is_due=lag_s is not None,
         lag_s=lag_s or 0.0,
         new_letters=found.count("dead"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import shutil
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -38,6 +39,12 @@ def check_memory() -> None:
     memory = left_memory()
     if memory is not None and memory.free < memory.total * LEAST_SHARE:
         raise MemoryError(f"only {memory.free / _MB:.0f} MB are left, of {memory.total / _MB:.0f} MB")
+
+
+def resident_bytes(root: Path = _ROOT) -> int:
+    """What this process has in memory; 0 where it cannot be known."""
+    words = _text(root / "proc/self/statm").split()
+    return int(words[1]) * mmap.PAGESIZE if len(words) > 1 else 0
 
 
 def left_memory(root: Path = _ROOT) -> Memory | None:

@@ -20,13 +20,26 @@ from holdfast.clock import SystemClock, chance, new_id, new_token
 from holdfast.errors import HoldfastError, StoreAway, StoreError, Unwritable
 from holdfast.fingerprint import in_a_line
 from holdfast.policy import bounds
-from holdfast.ports import Beat, Claim, Clock, Exchange, Exchanged, Settlement, Source, Store, Value, WorkerRecord
+from holdfast.ports import (
+    Beat,
+    Claim,
+    Clock,
+    Exchange,
+    Exchanged,
+    RingReport,
+    Settlement,
+    Source,
+    Store,
+    Value,
+    WorkerRecord,
+)
 from holdfast.runtime.counts import Batch, Counts
 from holdfast.runtime.heart import TO_STOP, Heart
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.maintenance import Maintenance
 from holdfast.runtime.outage import AGAIN, Outage
 from holdfast.runtime.replay import PREFIX as REPLAY
+from holdfast.runtime.ring_letters import GATE as RINGS
 from holdfast.runtime.run import UNKNOWN_KEEP_S
 from holdfast.runtime.runner import Room, Runner
 from holdfast.runtime.schedules import Schedule, Schedules
@@ -140,7 +153,9 @@ class Worker:
         is_replaceable: bool = False,
         streams: Sequence[StreamSpec] = (),
         open_source: Callable[[StreamSpec], Source] | None = None,
+        rings: Callable[[], tuple[RingReport, ...]] | None = None,
     ) -> None:
+        """rings: how those of this process are doing, from any thread; without it no ring's letters are claimed."""
         self.id = new_id()
         self._store = store
         self._settings = settings or WorkerSettings()
@@ -148,7 +163,9 @@ class Worker:
         self.streams = WorkerStreams(
             streams, self._settings.streams, open_source, store=store, clock=self._clock, rng=rng
         )
-        self._specs = {**specs, **self.streams.carriers}
+        self._specs = {**specs, **self.streams.carriers} if self.streams.carriers else specs
+        self._rings = rings
+        self._shut = {RINGS: 0} if rings is None else {}
         self._schedules = schedules
         self._hooks = hooks or Hooks()
         self._target = target
@@ -434,6 +451,7 @@ class Worker:
             started_at=self._started_at,
             counts=dict(self.runner.counts.taken),
             streams=self.streams.reports(),
+            rings=() if self._rings is None else self._rings(),
         )
 
     # ---- the heart's thread
@@ -573,7 +591,7 @@ class Worker:
         changes = guards.changes(now)
         claim = self._unanswered  # its answer was lost: the same token brings what it brought
         if claim is None and wanted > 0:
-            caps = guards.caps(now) | runner.caps(wanted)
+            caps = self._shut | guards.caps(now) | runner.caps(wanted)
             claim = Claim(
                 worker=self.id,
                 token=new_token(),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from holdfast.types import JobRecord
 
@@ -42,9 +41,3 @@ def message_origin(record: JobRecord) -> Origin | None:
             except (ValueError, RecursionError):
                 continue
     return None
-
-
-def origin_fields(record: JobRecord) -> dict[str, Any]:
-    """The same as lists and exports have it: `{"kind": "job"}`, or the message's group, topic, partition and offset."""
-    origin = message_origin(record)
-    return {"kind": "job"} if origin is None else asdict(origin) | {"offset": str(origin.offset)}

@@ -1,0 +1,528 @@
+"""The Disruptor: what users write."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from holdfast.clock import SystemClock, chance
+from holdfast.errors import ConfigError, HoldfastError, RingFull, RingStuck
+from holdfast.policy import bounds
+from holdfast.policy.retry import RetryPolicy
+from holdfast.ports import Clock, RingReport
+from holdfast.ring.checkpoints import Checkpoints, checked_ring_name, file_checkpoints, store_checkpoints
+from holdfast.ring.consumer import callee_of
+from holdfast.ring.core import Core, Waiter
+from holdfast.ring.given_up import Decode, Encode, Hand, Letters
+from holdfast.ring.json_lines import file_letters
+from holdfast.ring.lane import Lane
+from holdfast.ring.letters import inbox_letters
+from holdfast.ring.link import Link
+from holdfast.ring.loops import Loop, TaskLoop, ThreadLoop
+from holdfast.ring.meter import Meter
+from holdfast.ring.reprocess import Reprocessed, reprocess_file
+from holdfast.ring.signals import CODE, Signals
+from holdfast.ring.work import ErrorHandler, Work
+from holdfast.runtime.guards.functions import is_async
+from holdfast.runtime.machine import resident_bytes
+
+if TYPE_CHECKING:
+    from holdfast.app import App
+
+_logger = logging.getLogger("holdfast.ring")
+
+T = TypeVar("T")
+C = TypeVar("C")
+
+LARGEST: Final = 1 << 24
+_AT_EXIT_S: Final = 30.0
+_FORKED: Final = "this ring was made before a fork: its consumers run in the parent process; make one of your own here"
+
+
+class Disruptor(Generic[T]):
+    """A ring of elements between producers and consumers in one process.
+
+    name: what it goes by in logs, metrics, dead letters and checkpoints.
+    size: how many elements it holds at most, rounded up to a power of two [65,536]; a full ring holds producers back.
+    consumer_error_handler: told (consumer, elements, error) of what was given up; what it raises is logged.
+    app: an App, whose inbox takes the dead letters, whose store keeps checkpoints, and whose pages show the ring
+        [None: nothing leaves the process but files].
+    stuck_after: seconds at one batch after which a consumer counts as stuck [30].
+
+    Consumers are registered before the first element is produced. Each runs on a thread of its own, or as a task where
+    it is async; each sees every element, in order. Leaving `with ring:` closes it, and so does SIGTERM inside of it.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        size: int = 65_536,
+        consumer_error_handler: ErrorHandler | None = None,
+        app: App | None = None,
+        stuck_after: float = 30.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = checked_ring_name("name", name)
+        bounds.whole("size", size, low=1)
+        if size > LARGEST:
+            raise ConfigError(f"size={size!r}: must be at most {LARGEST:,}")
+        if consumer_error_handler is not None and (
+            not callable(consumer_error_handler) or is_async(consumer_error_handler)
+        ):
+            raise ConfigError(f"consumer_error_handler={consumer_error_handler!r}: must be a function, and not async")
+        self.size = 1 << (size - 1).bit_length()
+        self.stuck_after = bounds.length("stuck_after", stuck_after, above=0.0)
+        self._app = app
+        self._clock: Clock = clock or (SystemClock() if app is None else app.clock)
+        self._handler = consumer_error_handler
+        self._core = Core(self.size)
+        self._offer: Callable[[list[Any]], bool] = _never
+        """The short way for elements without offsets, once the ring has begun."""
+        self._works: dict[str, Work] = {}
+        self._loops: list[Loop] = []
+        self._link: Link | None = None
+        self._has_begun = False
+        self._begin_lock = threading.Lock()
+        self._has_offsets: bool | None = None
+        """Whether elements have offsets; None before the first."""
+        self._has_checkpoints = False
+        self._decoders: dict[str, Decode | None] = {}
+        self._signals = Signals()
+        self._meters: dict[str, Meter] = {"": Meter(self._clock.monotonic())}
+        self._meter_lock = threading.Lock()
+        # The consumers' threads do not hold the ring: one that nobody wants any more ends them.
+        weakref.finalize(self, self._core.close, f"ring {name!r} is gone").atexit = False
+
+    # ---- consumers
+
+    def register_consumer(
+        self,
+        consumer: C,
+        *,
+        name: str | None = None,
+        after: Sequence[object] = (),
+        retry: RetryPolicy | None = None,
+        isolate: bool = False,
+        batch_size: int = 1000,
+        dead_letters: bool | str | Path | None = None,
+        encode: Encode | None = None,
+        decode: Decode | None = None,
+        checkpoint: bool | str | Path | None = None,
+        checkpoint_every: int = 1,
+    ) -> C:
+        """Add a consumer: an object with `consume(elements)` and maybe `close()`, or a function of the elements.
+
+        name: what it goes by [its class's or function's]; dead letters and checkpoints are found by it.
+        after: consumers registered before, or their names: it sees an element when all of these have finished it.
+        retry: when a batch that failed is tried again [None: not at all].
+        isolate: it may see elements again: a batch that keeps failing is halved until the bad elements are found, and
+            only those are given up [False: the whole batch is].
+        batch_size: it gets at most so many elements at a time [1000].
+        dead_letters: where what was given up goes: True for the inbox of the app, or the path of a file of JSON lines
+            [None: to the error handler and the log alone].
+        encode, decode: from an element to a JSON value and back, for dead letters of elements that are not JSON.
+        checkpoint: where it is remembered how far it is: True for the app's store, or a path [None: nowhere]. Then
+            `produce` needs an offset.
+        checkpoint_every: after so many batches [1].
+
+        Returns the consumer. CheckpointError where a checkpoint is there and cannot be trusted.
+        """
+        callee = callee_of(consumer, name)
+        own = checked_ring_name("name", callee.name)
+        if self._has_begun:
+            raise ConfigError(f"consumer {own!r}: register all consumers before the first element is produced")
+        if own in self._works:
+            raise ConfigError(f"two consumers are named {own!r}: give one of them another name=")
+        if retry is not None and not isinstance(retry, RetryPolicy):
+            raise ConfigError(f"retry={retry!r}: must be a RetryPolicy")
+        if retry is not None and retry.attempt_timeout is not None and not callee.is_async:
+            raise ConfigError("retry: attempt_timeout cannot stop a sync consumer; make it async, or leave it out")
+        bounds.whole("batch_size", batch_size, low=1)
+        bounds.whole("checkpoint_every", checkpoint_every, low=1)
+        lane = Lane(own, [self._lane_of(one) for one in _sequence("after", after)], batch_size)
+        letters = self._letters(own, dead_letters, encode, decode)
+        checkpoints = self._checkpoints(own, checkpoint)
+        loaded = None if checkpoints is None else checkpoints.load()
+        if loaded is not None:
+            lane.skip_to = lane.saved_offset = loaded.offset
+            lane.batch = loaded.batch
+        work = Work(
+            ring=self.name,
+            lane=lane,
+            callee=callee,
+            retry=retry,
+            is_isolated=isolate,
+            letters=letters,
+            checkpoints=checkpoints,
+            checkpoint_every=checkpoint_every,
+            loaded=loaded,
+            handler=self._handler,
+            clock=self._clock,
+            rng=chance,
+        )
+        loop: Loop = TaskLoop(self._core, work) if callee.is_async else ThreadLoop(self._core, work)
+        self._has_checkpoints = self._has_checkpoints or checkpoints is not None
+        self._works[own] = work
+        self._loops.append(loop)
+        self._meters[own] = Meter(self._clock.monotonic())
+        self._core.join(lane)
+        loop.start()
+        return consumer
+
+    def _lane_of(self, wanted: object) -> Lane:
+        for name, work in self._works.items():
+            if wanted == name or wanted is work.callee.consumer:
+                return work.lane
+        raise ConfigError(f"after={wanted!r}: must be a consumer that was registered before, or its name")
+
+    def _letters(
+        self, consumer: str, wanted: bool | str | Path | None, encode: Encode | None, decode: Decode | None
+    ) -> Letters | None:
+        for field, fn in (("encode", encode), ("decode", decode)):
+            if fn is not None and not callable(fn):
+                raise ConfigError(f"{field}={fn!r}: must be a function of an element")
+        self._decoders[consumer] = decode
+        if wanted is None or wanted is False:
+            return None
+        if wanted is True:
+            return inbox_letters(self._needed_app("dead_letters"), ring=self.name, consumer=consumer, encode=encode)
+        return file_letters(_path("dead_letters", wanted), ring=self.name, consumer=consumer, encode=encode)
+
+    def _checkpoints(self, consumer: str, wanted: bool | str | Path | None) -> Checkpoints | None:
+        if wanted is None or wanted is False:
+            return None
+        if wanted is True:
+            return store_checkpoints(self._needed_app("checkpoint"), ring=self.name, consumer=consumer)
+        return file_checkpoints(_path("checkpoint", wanted), ring=self.name, consumer=consumer, clock=self._clock)
+
+    def _needed_app(self, field: str) -> App:
+        if self._app is None:
+            raise ConfigError(f"{field}=True: needs Disruptor(app=…); give a path instead to do without one")
+        return self._app
+
+    @property
+    def start_offset(self) -> int:
+        """Where a source has to begin: the lowest offset that a consumer with a checkpoint has not done; 0 at first."""
+        loaded = [work.loaded for work in self._works.values() if work.checkpoints is not None]
+        return min((0 if one is None else one.offset for one in loaded), default=0)
+
+    def reset_checkpoints(self) -> None:
+        """Forget how far the consumers are, so that they begin anew; before the first element is produced."""
+        if self._has_begun:
+            raise ConfigError("reset_checkpoints: must be called before the first element is produced")
+        for work in self._works.values():
+            if work.checkpoints is not None:
+                work.checkpoints.reset()
+                work.loaded = None
+                work.lane.skip_to = work.lane.saved_offset = None
+                work.lane.batch = 0
+
+    # ---- producing
+
+    def produce(self, elements: Sequence[T], *, offset: int | None = None, timeout: float | None = None) -> None:
+        """Take these elements, all of them; while the ring is full, wait. The list is the ring's from then on.
+
+        offset: the first element's place in its source; the i-th one after it has offset + i. Offsets rise from call
+            to call, and may have gaps. With checkpoints every call needs one; without, all or none.
+        timeout: wait for at most so many seconds, then RingFull [None: as long as it takes].
+
+        RingClosed when the ring is closed, also while it waits; then none of them was taken.
+        """
+        # The way of nearly every call: nothing to check, and room.
+        if offset is None and type(elements) is list and self._offer(elements):
+            return
+        if not (elements := _checked(elements)):
+            return
+        self._check_offset(offset)
+        if not self._core.take_in(elements, offset):
+            self._wait(elements, offset, timeout)
+
+    def try_produce(self, elements: Sequence[T], *, offset: int | None = None) -> bool:
+        """Take these elements if there is room for all of them now; say whether they were taken."""
+        elements = _checked(elements)
+        if not elements:
+            return True
+        self._check_offset(offset)
+        return self._core.take_in(elements, offset)
+
+    async def aproduce(self, elements: Sequence[T], *, offset: int | None = None, timeout: float | None = None) -> None:
+        """The same as `produce` for async code."""
+        elements = _checked(elements)
+        if not elements:
+            return
+        self._check_offset(offset)
+        if not self._core.take_in(elements, offset):
+            await self._await(elements, offset, timeout)
+
+    def _wait(self, elements: Sequence[T], offset: int | None, timeout: float | None) -> None:
+        limit_s = self._patience(timeout)
+        event = threading.Event()
+        waiter = Waiter(elements, offset, event.set)
+        try:
+            if not self._core.wait(waiter):
+                self._clock.wait(event, limit_s)
+        finally:
+            self._core.forget(waiter)
+        self._answer(waiter, timeout)
+
+    async def _await(self, elements: Sequence[T], offset: int | None, timeout: float | None) -> None:
+        limit_s = self._patience(timeout)
+        event, loop = asyncio.Event(), asyncio.get_running_loop()
+        waiter = Waiter(elements, offset, lambda: loop.call_soon_threadsafe(event.set))
+        try:
+            if not self._core.wait(waiter):
+                with suppress(TimeoutError):
+                    async with self._clock.timeout(limit_s):
+                        await event.wait()
+        finally:
+            self._core.forget(waiter)
+        self._answer(waiter, timeout)
+
+    def _patience(self, timeout: float | None) -> float | None:
+        if any(loop.is_here() for loop in self._loops):
+            raise RingFull(f"ring {self.name!r} is full, and its own consumer would wait for itself")
+        return None if timeout is None else bounds.length("timeout", timeout)
+
+    def _answer(self, waiter: Waiter, timeout: float | None) -> None:
+        if waiter.error is not None:
+            raise waiter.error
+        if not waiter.is_taken:
+            done = {name: work.lane.done for name, work in self._works.items()}
+            slowest = min(done, key=lambda name: done[name])
+            raise RingFull(f"ring {self.name!r} has had no room for {timeout:g} s: the slowest is consumer {slowest!r}")
+
+    def _check_offset(self, offset: int | None) -> None:
+        if not self._has_begun:
+            self._begin()
+        has_offset = offset is not None
+        if has_offset:
+            bounds.whole("offset", offset, low=0)
+        elif self._has_checkpoints:
+            raise ConfigError("offset=None: with checkpoints, say where the elements are in their source")
+        if self._has_offsets is None:
+            with self._begin_lock:
+                if self._has_offsets is None:
+                    self._has_offsets = has_offset
+                    if not has_offset:
+                        self._offer = self._core.offer
+        if self._has_offsets is not has_offset:
+            raise ConfigError(f"offset={offset!r}: give an offset with every call of a ring, or with none")
+
+    # ---- beginning and end
+
+    def _begin(self) -> None:
+        with self._begin_lock:
+            if self._has_begun:
+                return
+            if not self._works:
+                raise ConfigError(f"ring {self.name!r} has no consumer: register them before elements are produced")
+            if self._app is not None:
+                self._link = Link(self._app, self.name, self.stats, self._hands())
+                self._link.start()
+            _BEGUN.add(self)
+            self._has_begun = True
+
+    def _hands(self) -> dict[str, Hand]:
+        def hand_of(lane: Lane) -> Hand:
+            return Hand(lambda elements: self._core.hand(lane, elements).result(), self._decoders[lane.name])
+
+        return {name: hand_of(work.lane) for name, work in self._works.items()}
+
+    def reprocess(self, path: str | Path) -> Reprocessed:
+        """Hand the dead letters of a file of JSON lines to the consumers that they died in, and say what came of it.
+
+        Those that fail again are in the file again; a crash on the way leaves all that was not finished for next time.
+        """
+        self._begin()
+        return reprocess_file(_path("path", path), ring=self.name, consumers=self._hands(), clock=self._clock)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Take no more elements, finish all that were taken, save the checkpoints and close the consumers.
+
+        Producers that wait for room are told RingClosed. timeout: seconds to wait for the consumers [None: as long as
+        it takes]; then RingStuck, which names those that are not through and how much they have before them. They go
+        on, and so may `close`. Called by a consumer of the ring it waits for nothing.
+
+        CheckpointError, or what else kept a consumer from coming to its end, is raised here.
+        """
+        limit_s = None if timeout is None else bounds.length("timeout", timeout)
+        if self._is_on_a_loop():
+            raise HoldfastError("this method blocks the loop that its consumers run on; await aclose() instead")
+        ended = threading.Event()
+        if self._closing(ended.set):
+            self._clock.wait(ended, limit_s)
+            self._closed(timeout)
+
+    async def aclose(self, timeout: float | None = None) -> None:
+        """The same as `close` for async code."""
+        limit_s = None if timeout is None else bounds.length("timeout", timeout)
+        ended, loop = asyncio.Event(), asyncio.get_running_loop()
+        if self._closing(lambda: loop.call_soon_threadsafe(ended.set)):
+            with suppress(TimeoutError):
+                async with self._clock.timeout(limit_s):
+                    await ended.wait()
+            await asyncio.to_thread(self._closed, timeout)
+
+    def _is_on_a_loop(self) -> bool:
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        return any(isinstance(loop, TaskLoop) and loop.home is here for loop in self._loops)
+
+    def _closing(self, on_end: Callable[[], object]) -> bool:
+        """Begin to close; say whether the caller can wait for it."""
+        self._core.close(f"ring {self.name!r} is closed")
+        if any(loop.is_here() for loop in self._loops):
+            return False
+        self._core.tell_end(on_end)
+        return True
+
+    def _closed(self, timeout: float | None) -> None:
+        left = {work.lane.name: self._core.left(work.lane) for work in self._works.values() if not work.lane.has_ended}
+        if left:
+            some = ", ".join(f"{name!r} ({n:,} left)" for name, n in left.items())
+            raise RingStuck(f"ring {self.name!r} was not through after {timeout:g} s: {some}", left)
+        _BEGUN.discard(self)
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+        for work in self._works.values():
+            error, work.error = work.error, None
+            if error is not None:
+                raise error
+
+    def __enter__(self) -> Disruptor[T]:
+        self._signals.enter()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            self.close()
+        except Exception:
+            raise
+        except BaseException:  # a second Ctrl-C or SIGTERM: nothing is waited for any more
+            _BEGUN.discard(self)
+            raise
+        finally:
+            self._signals.leave()
+
+    async def __aenter__(self) -> Disruptor[T]:
+        self._signals.aenter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        try:
+            await self.aclose()
+        except Exception:
+            raise
+        except BaseException:
+            _BEGUN.discard(self)
+            raise
+        finally:
+            self._signals.leave()
+        if self._signals.has_come and isinstance(error, asyncio.CancelledError):
+            raise SystemExit(CODE) from None
+
+    # ---- looking
+
+    def stats(self) -> RingReport:
+        """How it is doing: exact counts, at any time and from any thread."""
+        with self._meter_lock:
+            now_s = self._clock.monotonic()
+            produced, used, blocked = self._core.look()
+            return RingReport(
+                name=self.name,
+                size=self.size,
+                used=used,
+                produced=produced,
+                rate_per_s=self._meters[""].rate(now_s, produced),
+                blocked=blocked,
+                memory_bytes=resident_bytes(),
+                is_closing=bool(self._core.why_closed),
+                consumers=tuple(
+                    work.lane.report(
+                        produced, now_s, self._meters[name].rate(now_s, work.lane.processed), self.stuck_after
+                    )
+                    for name, work in self._works.items()
+                ),
+            )
+
+    def check(self) -> None:
+        """Raise RingStuck, with their names, where consumers have been at one batch for longer than `stuck_after`."""
+        stuck = [one for one in self.stats().consumers if one.is_stuck]
+        if stuck:
+            some = ", ".join(
+                f"{one.name!r} has been at batch {one.batch} for {one.running_s:.0f} s"
+                + (f" ({one.doing})" if one.doing else "")
+                for one in stuck
+            )
+            raise RingStuck(f"ring {self.name!r}: {some}", {one.name: one.lag for one in stuck})
+
+    def __repr__(self) -> str:
+        return f"<Disruptor {self.name!r} {len(self._works)} consumers>"
+
+
+# ---------------------------------------------------------------- processes that fork or exit
+
+_BEGUN: set[Disruptor[Any]] = set()
+"""Rings that have something to lose: at exit they are closed."""
+
+
+def _close_all() -> None:
+    for ring in list(_BEGUN):
+        try:
+            ring.close(_AT_EXIT_S)
+        except Exception:
+            _logger.exception("ring %s was not closed before the process ended", ring.name)
+
+
+def _disown() -> None:
+    """A fork takes no threads along: nobody would consume what the child produces."""
+    for ring in list(_BEGUN):
+        ring._core.disown(_FORKED)
+    _BEGUN.clear()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown)
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def _never(elements: list[Any]) -> bool:
+    return False
+
+
+def _checked(elements: Any) -> Sequence[Any]:
+    if isinstance(elements, list | tuple):
+        return elements
+    if isinstance(elements, str | bytes | bytearray | Mapping) or not isinstance(elements, Iterable):
+        raise ConfigError(f"elements={elements!r}: must be a list of elements; for one, [element]")
+    return tuple(elements)
+
+
+def _sequence(field: str, value: Any) -> Sequence[Any]:
+    if isinstance(value, list | tuple):
+        return value
+    raise ConfigError(f"{field}={value!r}: must be a list of consumers, or of their names")
+
+
+def _path(field: str, value: object) -> Path:
+    if isinstance(value, str | Path) and str(value):
+        return Path(value)
+    raise ConfigError(f"{field}={value!r}: must be a path, True or None")
