@@ -11,6 +11,7 @@ import "./style/parts.css";
 import "./style/table.css";
 import "./style/pages.css";
 import "./pages/streams/streams.css";
+import "./pages/rings/rings.css";
 import "./inbox/inbox.css";
 
 startTheme();

@@ -38,10 +38,10 @@ describe("what needs attention", () => {
     expect(attentionOf({ ...well, health: "degraded", reasons })[0]?.[0]).toBe("warn");
   });
 
-  test("leads to the streams where these are the reason", () => {
-    const reasons = ["check streams failed", "check vendor failed"];
+  test("leads to the streams or the rings where these are the reason", () => {
+    const reasons = ["check streams failed", "check rings failed", "check vendor failed"];
     const lines = attentionOf({ ...well, health: "unhealthy", reasons });
-    expect(lines.map(([, , target]) => target)).toEqual(["#/streams", ""]);
+    expect(lines.map(([, , target]) => target)).toEqual(["#/streams", "#/rings", ""]);
   });
 
   test("is no reason of a score that is healthy", () => {

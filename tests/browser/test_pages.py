@@ -23,6 +23,7 @@ def places(shop: Shop) -> dict[str, str]:
     fixed = "inbox overview jobs breakers queues workers schedules alerts audit replays".split()
     return {name: f"#/{name}" for name in fixed} | {
         "no-streams": "#/streams",
+        "no-rings": "#/rings",
         "inbox-letters": "#/inbox?tab=letters",
         "inbox-nothing": "#/inbox?task=no-such-task",
         "cause": f"#/inbox/{flaky['fingerprint']}",
@@ -49,6 +50,8 @@ def test_every_page_loads_fits_and_can_be_read(shop: Shop, open_tab: OpenTab, th
             expect(page.locator(".chart canvas")).to_have_count(3)
         if name == "no-streams":
             expect(page.get_by_label("A stream in tasks.py", exact=True)).to_contain_text("@app.stream(")
+        if name == "no-rings":
+            expect(page.get_by_label("A ring", exact=True)).to_contain_text("Disruptor(")
         wrong += look(page, name)
     assert not wrong, "\n".join(wrong)
 

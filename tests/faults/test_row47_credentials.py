@@ -77,6 +77,8 @@ RULES: Final = {
     "GET /queues": fleet(VIEWER, 200),
     "GET /streams": fleet(VIEWER, 200),
     "GET /streams/{name}": fleet(VIEWER, 404),
+    "GET /rings": fleet(VIEWER, 200),
+    "GET /rings/{name}": fleet(VIEWER, 404),
     "POST /queues/{name}/pause": fleet(OPERATOR, 200),
     "POST /queues/{name}/resume": fleet(OPERATOR, 200),
     "GET /workers": fleet(VIEWER, 200),

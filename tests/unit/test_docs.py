@@ -56,6 +56,7 @@ from holdfast.alerts import (
 from holdfast.app import RunResult
 from holdfast.app.alerts import AlertDesk
 from holdfast.app.operators import BreakerDesk, DeadLetterDesk, JobDesk, QueueDesk, QueueView, ScheduleDesk
+from holdfast.app.rings import RingDesk
 from holdfast.app.stats import AppStats
 from holdfast.app.streams import StreamDesk
 from holdfast.clock import SystemClock
@@ -83,6 +84,7 @@ from holdfast.runtime.guards.retry import RetrySettings
 from holdfast.runtime.inbox import Filters, LetterStats
 from holdfast.runtime.process import CANNOT_START
 from holdfast.runtime.replays import Preview
+from holdfast.runtime.rings import ConsumerView, RingView
 from holdfast.runtime.runner import Room
 from holdfast.runtime.schedules import ScheduleStatus
 from holdfast.runtime.shared.by_hand import BreakerView
@@ -179,6 +181,9 @@ MEMBERS: dict[type, tuple[Path, set[str]]] = {
     Sent: (STREAMS, set()),
     StreamView: (JOBS, set()),
     PartitionView: (JOBS, set()),
+    RingDesk: (JOBS, set()),
+    RingView: (JOBS, set()),
+    ConsumerView: (JOBS, set()),
     TopicReplay: (JOBS, set()),
     JobState: (JOBS, set(dir(str))),
     JobRecord: (JOBS, set()),

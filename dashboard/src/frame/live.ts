@@ -2,7 +2,7 @@
 import { batch, signal } from "@preact/signals";
 import { api, isAborted, problemOf } from "../api/client";
 import { addressOf } from "../api/address";
-import type { Overview, Replay, Stream } from "../api/types";
+import type { Overview, Replay, Ring, Stream } from "../api/types";
 import { askAgain, isTenant } from "./session";
 
 /** live: events come; polling: they do not, but looks are answered; connecting: neither yet; away: the store cannot be reached. */
@@ -22,6 +22,8 @@ export const groupNews = signal<readonly GroupNews[]>([]);
 export const replays = signal<readonly Replay[]>([]);
 /** Every stream as the last event had it; null while no events come. */
 export const streams = signal<readonly Stream[] | null>(null);
+/** Every ring, in each process that has it, in the same way. */
+export const rings = signal<readonly Ring[] | null>(null);
 
 /** Rises with every piece of news; lists look again when it does. */
 export const pulse = signal(0);
@@ -116,6 +118,14 @@ function on(stream: EventSource, name: string, take: (told: unknown) => void): v
   });
 }
 
+/** What only events tell is not known while none come. */
+function forgetTold(): void {
+  batch(() => {
+    streams.value = null;
+    rings.value = null;
+  });
+}
+
 function connect(): void {
   clearTimeout(reconnecting);
   source?.close();
@@ -130,7 +140,7 @@ function connect(): void {
   stream.addEventListener("error", () => {
     if (source !== stream) return;
     if (link.value !== "away") link.value = "connecting";
-    streams.value = null;
+    forgetTold();
     startPolling();
     if (stream.readyState !== EventSource.CLOSED) return;
     const wait = RECONNECT_MS[Math.min(failures, RECONNECT_MS.length - 1)] ?? 30_000;
@@ -156,6 +166,10 @@ function connect(): void {
     streams.value = listOf<Stream>(told);
     isHere();
   });
+  on(stream, "rings", (told) => {
+    rings.value = listOf<Ring>(told);
+    isHere();
+  });
   on(stream, "back", isHere);
   on(stream, "away", (told) => {
     const reason = typeof told === "string" ? told : (told as { reason?: unknown } | null)?.reason;
@@ -168,7 +182,7 @@ function disconnect(): void {
   clearTimeout(hiding);
   source?.close();
   source = null;
-  streams.value = null;
+  forgetTold();
   stopPolling();
 }
 

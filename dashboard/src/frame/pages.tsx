@@ -6,6 +6,7 @@ import { BreakersPage } from "../pages/breakers";
 import { JobsPage } from "../pages/jobs";
 import { OverviewPage } from "../pages/overview";
 import { QueuesPage } from "../pages/queues";
+import { RingsPage } from "../pages/rings";
 import { SchedulesPage } from "../pages/schedules";
 import { StreamsPage } from "../pages/streams";
 import { WorkersPage } from "../pages/workers";
@@ -42,6 +43,7 @@ const PAGES: readonly Page[] = [
   { id: "breakers", title: "Breakers", key: "b", show: () => <BreakersPage /> },
   { id: "queues", title: "Queues", key: "q", show: () => <QueuesPage /> },
   { id: "streams", title: "Streams", key: "t", show: (rest) => <StreamsPage rest={rest} /> },
+  { id: "rings", title: "Rings", key: "r", show: (rest) => <RingsPage rest={rest} /> },
   { id: "workers", title: "Workers", key: "w", show: () => <WorkersPage /> },
   { id: "schedules", title: "Schedules", key: "s", show: () => <SchedulesPage /> },
   { id: "alerts", title: "Alerts", key: "a", show: () => <AlertsPage /> },

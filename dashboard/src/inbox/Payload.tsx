@@ -1,7 +1,7 @@
-/** A letter's arguments, or its message, as a form, checked before it is sent back. */
+/** A letter's arguments, its message or its elements, as a form, checked before it is sent back. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { problemOf } from "../api/client";
-import { Button, confirmed, done, Icon, Tabs } from "../ui";
+import { Button, confirmed, done, format, Icon, Tabs } from "../ui";
 import { Argument } from "./Argument";
 import { Changes } from "./Changes";
 import { changesBetween } from "./diff";
@@ -9,6 +9,7 @@ import { type ExactObject, exactText, isObject, isSame, NotJson, parseExact } fr
 import { type Entry, entryOf, fieldsOf, problemsByField, readForm } from "./form";
 import { checkArguments, type Letter, retryLetter } from "./letter";
 import { hiddenParts, messageOf, misfitsIn, partsOf, payloadWith, schemaOf, targetOf } from "./message";
+import { ELEMENTS_SCHEMA, elementsIn, hiddenElements, misfitsInElements, ringOf } from "./ring";
 import { misplacedIn } from "./secrets";
 import { askWhere } from "./WhereTo";
 import { several } from "./words";
@@ -28,10 +29,11 @@ export function Payload(props: {
   const whole: ExactObject = isObject(letter.arguments) ? letter.arguments : {};
   const { task, id } = letter.job;
   const message = messageOf(letter.job);
-  const redacted = message ? hiddenParts(letter.job.redacted) : letter.job.redacted;
-  const stored = message ? partsOf(whole) : whole;
-  const isKnownTask = message === null && letter.schema !== null;
-  const fields = useMemo(() => fieldsOf(message ? schemaOf(stored) : letter.schema, stored, redacted), [letter]);
+  const ring = ringOf(letter.job);
+  const { redacted, stored, schema } = partsOfLetter(letter, whole);
+  const isKnownTask = message === null && ring === null && letter.schema !== null;
+  const what = message ? "message" : ring ? "elements" : "arguments";
+  const fields = useMemo(() => fieldsOf(schema, stored, redacted), [letter]);
   const begin = () => new Map(fields.map((field) => [field.name, entryOf(field)]));
   const [entries, setEntries] = useState<ReadonlyMap<string, Entry>>(begin);
   const [raw, setRaw] = useState<string | null>(null);
@@ -40,7 +42,8 @@ export function Payload(props: {
   const top = useRef<HTMLDivElement>(null);
 
   const read = raw === null ? fromForm() : fromRaw(raw, stored);
-  const misfits = message && read.values ? misfitsIn(read.values) : [];
+  const judge = message ? misfitsIn : ring ? misfitsInElements : null;
+  const misfits = judge !== null && read.values ? judge(read.values) : [];
   const reading: Reading = { ...read, errors: new Map([...misfits, ...read.errors]) };
   const changes = reading.values === null ? [] : changesBetween(stored, reading.values);
   const errors = hasAsked || raw !== null ? new Map([...told, ...reading.errors]) : told;
@@ -106,6 +109,7 @@ export function Payload(props: {
   const check = async () => {
     if ((await checked()) === null) return;
     if (message) done("A message can be made of it; whether the handler takes it shows when it is sent");
+    else if (ring) done("They are elements; whether the consumer takes them shows when they are sent");
     else done(isKnownTask ? "The arguments fit the task" : "They are JSON; this server does not know the task");
   };
 
@@ -133,11 +137,12 @@ export function Payload(props: {
 
   /** What is sent if it is wanted so, and what is said then; null when it is not. */
   const asked = async (values: ExactObject): Promise<{ readonly values: ExactObject; readonly told: string } | null> => {
-    const shown = { title: `Retry with ${message ? "this message" : "these arguments"}?`, action: "Edit and retry" };
+    const shown = { title: `Retry with ${message ? "this" : "these"} ${what}?`, action: "Edit and retry" };
     const edits = changesBetween(stored, values);
     if (message === null) {
-      const told = "Sent back to the queue with the new arguments; the original ones are kept beside them";
-      return (await confirmed({ ...shown, text: <Changes of={edits} /> })) ? { values, told } : null;
+      const told = `Sent back to the ${ring ? "ring" : "queue"} with the new ${what}; the original ones are kept beside them`;
+      const sent = ring ? { ...whole, ...values } : values;
+      return (await confirmed({ ...shown, text: <Changes of={edits} /> })) ? { values: sent, told } : null;
     }
     const to = await askWhere(message, { ...shown, changes: edits });
     if (to === null) return null;
@@ -169,7 +174,7 @@ export function Payload(props: {
         class="raw"
         rows={Math.min(24, Math.max(8, (raw ?? "").split("\n").length + 1))}
         spellcheck={false}
-        aria-label={message ? "Message as JSON" : "Arguments as JSON"}
+        aria-label={`${format.heading(what)} as JSON`}
         aria-invalid={errors.size > 0}
         value={raw ?? ""}
         onInput={(event) => {
@@ -228,7 +233,7 @@ export function Payload(props: {
           </span>
         </p>
       )}
-      {!isKnownTask && message === null && (
+      {!isKnownTask && message === null && ring === null && (
         <p class="note">
           <Icon name="warning" />
           <span>This server does not know the task {task}, so its arguments cannot be checked here.</span>
@@ -267,6 +272,16 @@ export function Payload(props: {
       </div>
     </div>
   );
+}
+
+/** What of a letter is edited: all arguments of a job, but only what people made of a message or of elements. */
+function partsOfLetter({ job, schema }: Letter, whole: ExactObject) {
+  if (messageOf(job)) {
+    const stored = partsOf(whole);
+    return { redacted: hiddenParts(job.redacted), stored, schema: schemaOf(stored) };
+  }
+  if (ringOf(job)) return { redacted: hiddenElements(job.redacted), stored: elementsIn(whole), schema: ELEMENTS_SCHEMA };
+  return { redacted: job.redacted, stored: whole, schema };
 }
 
 function fromRaw(text: string, stored: ExactObject): Reading {

@@ -4,10 +4,12 @@ import { Changes } from "./Changes";
 import { changesBetween } from "./diff";
 import { type Exact, exactText } from "./exact";
 import { messageOf, partsOf } from "./message";
+import { elementsIn, ringOf } from "./ring";
 import type { preview, Sampled } from "./replaying";
 
-/** What people care about: of a message, what was sent. */
+/** What people care about: of a message, what was sent; of a ring's letter, the elements. */
 function shownOf(job: Sampled["job"], values: Exact): Exact {
+  if (ringOf(job)) return elementsIn(values);
   return messageOf(job) === null ? values : partsOf(values);
 }
 

@@ -14,6 +14,7 @@ import {
   Empty,
   Facts,
   failed,
+  format,
   Icon,
   Loaded,
   PageHead,
@@ -23,10 +24,11 @@ import {
 } from "../ui";
 import { Changes } from "./Changes";
 import { changesBetween } from "./diff";
-import { exactText, isObject } from "./exact";
+import { type Exact, exactText, isObject } from "./exact";
 import { type Letter, loadLetter, retryLetter } from "./letter";
 import { editable, isGone, messageOf, partsOf, payloadWith, sentTo, targetOf, toOf } from "./message";
 import { Payload } from "./Payload";
+import { elementsIn, ringOf } from "./ring";
 import { Timeline } from "./Timeline";
 import { Traceback } from "./Traceback";
 import { askWhere } from "./WhereTo";
@@ -64,8 +66,10 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
 
   const [isEdited, setEdited] = useState(false);
   const message = messageOf(job);
+  const ring = ringOf(job);
   const hasNothing = message !== null && isGone(letter.arguments);
-  const shown = message && isObject(letter.arguments) ? partsOf(letter.arguments) : letter.arguments;
+  const shown = partsShown(letter);
+  const what = message ? "Message" : ring ? "Elements" : "Arguments";
 
   const retry = async () => {
     if (message) return sendBack();
@@ -73,12 +77,12 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
       !isEdited ||
       (await confirmed({
         title: "Retry without your edits?",
-        text: "It goes back to the queue with the arguments as they are stored. “Edit and retry” sends what you typed.",
+        text: `It goes back to the ${ring ? "ring with the elements" : "queue with the arguments"} as they are stored. “Edit and retry” sends what you typed.`,
         action: "Retry as stored",
       }));
     if (!isSure) return;
     const { is_done } = await retryLetter(job.id, null);
-    done(is_done ? "Sent back to the queue" : "It is no dead letter any more");
+    done(is_done ? `Sent back to the ${ring ? "ring" : "queue"}` : "It is no dead letter any more");
     await reload();
   };
   const sendBack = async () => {
@@ -147,7 +151,12 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
       <Panel title="Letter">
         <Facts
           of={[
-            message ? ["Stream", <a href={href(["streams", job.task])}>{job.task}</a>] : ["Task", job.task],
+            message ? ["Stream", <a href={href(["streams", job.task])}>{job.task}</a>] : ["Task", ring ? "" : job.task],
+            ["Ring", ring && <a href={href(["rings", ring.ring])}>{ring.ring}</a>],
+            ["Consumer", ring?.consumer],
+            ["Batch", ring && format.count(ring.batch)],
+            ["First offset", ring && ring.offset && <span class="mono">{ring.offset}</span>],
+            ["Elements", ring && format.count(ring.count)],
             ["Topic", message?.topic],
             ["Partition", message && `${message.partition}`],
             ["Offset", message && <span class="mono">{message.offset}</span>],
@@ -161,11 +170,11 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
                 </a>
               ),
             ],
-            ["Queue", message ? "" : job.queue],
+            ["Queue", message || ring ? "" : job.queue],
             ["Tenant", job.tenant],
             ["User", job.user],
             ["Project", job.project],
-            [message ? "Given up first" : "Enqueued", <Time at={job.created_at} />],
+            [message || ring ? "Given up first" : "Enqueued", <Time at={job.created_at} />],
             ["First failed", job.first_failed_at && <Time at={job.first_failed_at} />],
             ["Last failed", job.last_failed_at && <Time at={job.last_failed_at} />],
             ["Attempts", `${job.attempt}`],
@@ -197,15 +206,17 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
           <Traceback key={chosen.number} of={chosen} />
         </Panel>
       )}
-      <Panel title={message ? "Message" : "Arguments"}>
+      <Panel title={what}>
         {letter.original !== null && isObject(letter.arguments) && (
           <div class="was-edited">
-            <strong>Edited since it was {message ? "received" : "enqueued"}</strong>
+            <strong>Edited since it was {message ? "received" : ring ? "given up" : "enqueued"}</strong>
             <Changes
               of={
                 message
                   ? changesBetween(editable(letter.original), editable(letter.arguments))
-                  : changesBetween(letter.original, letter.arguments)
+                  : ring
+                    ? changesBetween(elementsIn(letter.original), elementsIn(letter.arguments))
+                    : changesBetween(letter.original, letter.arguments)
               }
             />
           </div>
@@ -230,7 +241,7 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
               </p>
             )}
             <CodeBlock
-              label={message ? "Message" : "Arguments"}
+              label={what}
               text={typeof shown === "string" ? shown : exactText(shown, 2)}
             />
           </>
@@ -238,6 +249,13 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
       </Panel>
     </>
   );
+}
+
+/** What is shown of its payload: of a message or a ring's letter, what is not the library's own. */
+function partsShown({ job, arguments: payload }: Letter): Exact {
+  if (!isObject(payload)) return payload;
+  if (ringOf(job)) return elementsIn(payload);
+  return messageOf(job) ? partsOf(payload) : payload;
 }
 
 /** A letter that was sent back: where it is now. */

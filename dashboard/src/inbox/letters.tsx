@@ -10,6 +10,7 @@ import { useKeys } from "../frame/keys";
 import { remove, retry } from "./bulk";
 import { type Filters, filtersInWords, isFiltering, letterSearch } from "./filters";
 import { messageOf, placeOf } from "./message";
+import { ringOf, spotOf } from "./ring";
 import { causeOf, several } from "./words";
 
 const LIMIT = 50;
@@ -164,9 +165,11 @@ export function Letters(props: {
   );
 }
 
-/** The task's name, or the stream's and which message it is. */
+/** The task's name, or the stream's and which message it is, or the ring's and which batch. */
 function titleOf(letter: JobSummary): string {
   const message = messageOf(letter);
+  const ring = ringOf(letter);
+  if (ring) return spotOf(ring);
   return message ? `${letter.task}: ${placeOf(message)} of group ${message.group}` : letter.task;
 }
 

@@ -25,6 +25,19 @@ export function percent(share: number): string {
   return `${tenths} %`;
 }
 
+const SIZES = ["B", "kB", "MB", "GB", "TB"] as const;
+
+/** 48211000 -> "48.2 MB". */
+export function bytes(value: number): string {
+  let left = value;
+  let at = 0;
+  while (left >= 999.95 && at < SIZES.length - 1) {
+    left /= 1000;
+    at += 1;
+  }
+  return `${at === 0 ? count(left) : Number(left.toFixed(1))} ${SIZES[at]}`;
+}
+
 /** A rate a second with as many digits as it needs. */
 export function rate(perSecond: number): string {
   return `${perSecond >= 100 ? count(perSecond) : perSecond.toFixed(perSecond >= 10 || perSecond === 0 ? 0 : 1)}/s`;

@@ -14,8 +14,12 @@ from msgspec import Struct
 
 from holdfast.app import App
 from holdfast.app.streams import StreamLag
+from holdfast.ops.redact import redacted_text
 from holdfast.ops.text import ago, length, many, short, size
 from holdfast.ports import Capabilities, Exchange, Stats
+from holdfast.runtime.ring_origins import QUEUE as RING_QUEUE
+from holdfast.runtime.rings import ring_views, takes_jobs, troubles
+from holdfast.runtime.streams.progress import in_one_line
 from holdfast.types import BreakerMode, JobState
 
 STUCK_S: Final = 300.0
@@ -116,14 +120,19 @@ def store_checks(found: Findings) -> list[Check]:
     if found.log is not None:
         help_ = "a process keeps on reading: end what has the file open, such as another tool"
         checks.append(Check("log", found.log <= LARGEST_LOG, f"{size(found.log)} of write-ahead log", help_))
-    return [*checks, *(look(found) for look in (_clock, _workers, _stuck, _letters, _breakers, _queues))]
+    looks = (_clock, _workers, _stuck, _letters, _breakers, _queues)
+    return [*checks, *(look(found) for look in looks), *_rings(found)]
 
 
 def task_check(found: Findings, known: Container[str]) -> Check:
-    """Whether there are jobs, not done yet or dead letters, of tasks that the app does not know."""
+    """Whether there are jobs, not done yet or dead letters, of tasks that the app does not know.
+
+    Letters of rings are no task's: the process that has the ring takes them up.
+    """
     unknown: dict[str, int] = {}
     for tally in found.stats.tallies:
-        if tally.task not in known and (tally.state is _DEAD or not tally.state.is_terminal):
+        is_open = tally.state is _DEAD or not tally.state.is_terminal
+        if is_open and tally.task not in known and not tally.queue.startswith(RING_QUEUE):
             unknown[tally.task] = unknown.get(tally.task, 0) + tally.n
     if not unknown:
         return Check("tasks", True, "the app knows the tasks of all jobs")
@@ -188,7 +197,7 @@ def _clock(found: Findings) -> Check:
 
 
 def _workers(found: Findings) -> Check:
-    workers = found.stats.workers
+    workers = [worker for worker in found.stats.workers if takes_jobs(worker)]
     if workers:
         running = sum(worker.running for worker in workers)
         return Check("workers", True, f"{many(len(workers), 'worker')} alive, {many(running, 'job')} running")
@@ -221,3 +230,13 @@ def _breakers(found: Findings) -> Check:
 def _queues(found: Findings) -> Check:
     names = ", ".join(found.paused)
     return Check("queues", not names, f"paused: {names}" if names else "none is paused", "holdfast queues resume NAME")
+
+
+def _rings(found: Findings) -> list[Check]:
+    """Whether the rings that live processes report are well; nothing where there are none."""
+    views = ring_views(found.stats)
+    if not views:
+        return []
+    lines = [line for view in views for line in troubles(view)]
+    text = redacted_text(in_one_line(lines)) or f"{many(len(views), 'ring')}, every consumer moves"
+    return [Check("rings", not lines, text, "`holdfast rings` shows every consumer; its process's log says more")]

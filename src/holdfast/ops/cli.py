@@ -25,6 +25,7 @@ LATER: Final = {
     "breakers": Later(f"{_HERE}.breakers", "breakers", "Circuit breakers: list, reset, force-open, disable."),
     "queues": Later(f"{_HERE}.queues", "queues", "Queues: list, pause, resume."),
     "streams": Later(f"{_HERE}.streams", "streams", "Streams: list, lag."),
+    "rings": Later(f"{_HERE}.rings", "rings", "Rings: list, checkpoints, reset."),
     "schedules": Later(f"{_HERE}.schedules", "schedules", "Schedules of an app: list, pause, resume."),
     "token": Later(f"{_HERE}.token", "token", "Tokens for the HTTP API: new, check."),
     "top": Later(f"{_HERE}.top", "top", "States, rates, queues, breakers, workers and causes, live."),

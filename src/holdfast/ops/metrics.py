@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from holdfast.app import App
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import HoldfastError
+from holdfast.ops.prometheus import collector_of
+from holdfast.ops.ring_metrics import ring_metrics
 from holdfast.ops.stream_metrics import stream_metrics, stream_names
 from holdfast.ports import Capabilities, Count, Exchange, Stats, Value
 from holdfast.runtime.counts import RUN_LE, WAIT_LE, buckets_of
@@ -65,28 +67,11 @@ async def _look_or_none(app: App) -> Look | None:
 
 def collector(app: App) -> Collector:
     """The same for a registry of your own: `prometheus_client.REGISTRY.register(collector(app))`."""
-    try:
-        from prometheus_client.core import Metric as ClientMetric  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ConfigError("collector(app) needs prometheus-client: pip install 'holdfast[web]'") from error
 
-    class AppCollector:
-        """Looks at the store whenever it is asked."""
+    def look() -> list[Metric]:
+        return metrics_of(app.bridge.run(_look_or_none(app)), app.specs, streams=app.stream_specs)
 
-        def collect(self) -> Iterator[ClientMetric]:
-            """Every metric."""
-            for metric in metrics_of(app.bridge.run(_look_or_none(app)), app.specs, streams=app.stream_specs):
-                theirs = ClientMetric(metric.name.removesuffix("_total"), metric.text, metric.kind)
-                for one in metric.samples:
-                    labels = {name: label(value) for name, value in one.labels.items()}
-                    theirs.add_sample(f"{metric.name}{one.suffix}", labels, one.value)
-                yield theirs
-
-        def describe(self) -> list[ClientMetric]:
-            """Nothing ahead of time: registering must not need the store."""
-            return []
-
-    return AppCollector()
+    return collector_of(look, "collector")
 
 
 def metrics_of(
@@ -113,6 +98,7 @@ def metrics_of(
         *_totals(of_tasks, known),
         *_guards(look),
         *stream_metrics(look.stats, names),
+        *ring_metrics(report for worker in look.stats.workers for report in worker.rings),
     ]
 
 

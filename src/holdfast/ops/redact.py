@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.ports import RingReport
 from holdfast.redact import (
     HIDDEN,
     NAME_KEYS,
@@ -27,11 +28,13 @@ __all__ = [
     "is_secret",
     "redacted",
     "redacted_text",
+    "ring_shown",
     "shown",
     "without_secrets",
 ]
 
 T = TypeVar("T", bound=msgspec.Struct)
+R = TypeVar("R", bound=RingReport)
 _TEXTS: Final = ("message", "reason", "traceback", "cause", "user", "project", "idempotency_key")
 
 
@@ -52,3 +55,12 @@ def without_secrets(record: T) -> T:
     if attempts := getattr(record, "attempts", ()):
         changes["attempts"] = [without_secrets(one) for one in attempts]
     return replace(record, **changes)
+
+
+def ring_shown(ring: R) -> R:
+    """The same ring, with what its consumers say as it may be shown."""
+    consumers = tuple(
+        replace(one, doing=redacted_text(one.doing), checkpoint_error=redacted_text(one.checkpoint_error))
+        for one in ring.consumers
+    )
+    return replace(ring, consumers=consumers)

@@ -26,38 +26,22 @@ def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_DEMO", "{}")
 
 
-def test_the_story_ends_with_nothing_lost() -> None:
-    told = Told()
-    one = Demo(told, orders=100)
-
-    assert one.run(), one.surprises
-    assert "300 jobs enqueued, 300 completed, 0 lost" in told.of("summary")
-    assert "Watch it live while the story lasts: http://127.0.0.1:" in told.of("scene")
-    assert "one cause: IndexError" in told.of("event")
-    assert "canaries passed, 20 letters sent" in told.of("result")
-
-
-def test_a_fix_that_fixes_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Demo._settings
-    monkeypatch.setattr(Demo, "_settings", lambda self, version: settings(self, "1"))
-    told = Told()
-    one = Demo(told, orders=50, patience_s=4.0)
-
-    assert not one.run()
-    assert any("mail: not done" in surprise for surprise in one.surprises)
-    assert "canaries passed" not in told.of("result")
-
-
-def test_an_order_that_never_reaches_a_service_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = FlakyServer.take
+def test_a_fix_that_fixes_nothing_and_an_order_that_never_reaches_a_service_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings, take = Demo._settings, FlakyServer.take
 
     def forgetful(self: FlakyServer, order: int) -> int:
         status = take(self, order)
         self.seen.pop(7, None)
         return status
 
+    monkeypatch.setattr(Demo, "_settings", lambda self, version: settings(self, "1"))
     monkeypatch.setattr(FlakyServer, "take", forgetful)
-    one = Demo(Told(), orders=50)
+    told = Told()
+    one = Demo(told, orders=50, patience_s=4.0)
 
     assert not one.run()
+    assert any("mail: not done" in surprise for surprise in one.surprises)
+    assert "canaries passed" not in told.of("result")
     assert "every order is charged" in one.surprises

@@ -16,6 +16,7 @@ from holdfast.errors import Transient
 from holdfast.ops.api import build_api
 from holdfast.policy.retry import RetryPolicy
 from tests.unit.reported import counted, part, reported, stream_report
+from tests.unit.ringed import consumer, ring_report, turning
 
 DASHBOARD = Path(__file__).parents[3] / "grafana" / "holdfast.json"
 _SELECTOR = re.compile(r"(holdfast_\w+)(?:\{([^}]*)\})?")
@@ -35,7 +36,7 @@ def expressions() -> list[tuple[str, str, str]]:
 
 
 async def samples() -> dict[str, list[dict[str, str]]]:
-    """The labels of every sample by name, after jobs that completed, were healed, failed and wait, and a stream's."""
+    """The labels of every sample by name, after jobs that completed, were healed, failed and wait; a stream; a ring."""
     app = App("memory://")
     seen: list[int] = []
 
@@ -50,6 +51,7 @@ async def samples() -> dict[str, list[dict[str, str]]]:
     await mail.aenqueue(0)
     await reported(app, stream_report("bill", part(0, lag=3, in_flight=1, stuck_id="orders/0/1", stuck_s=9.0)))
     await counted(app, "bill", processed=4, buried=1, retried=2, completed=4)
+    await turning(app, ring_report("prices", consumer("enrich", batch_le=(1,) * 8, batches=8)))
     found: dict[str, list[dict[str, str]]] = {}
     transport = httpx.ASGITransport(build_api(app), client=("127.0.0.1", 5000))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as scraper:
@@ -97,9 +99,10 @@ def test_variables_ask_for_labels_that_are_there() -> None:
         "label_values(holdfast_jobs, task)",
         "label_values(holdfast_jobs, queue)",
         "label_values(holdfast_stream_workers, stream)",
+        "label_values(holdfast_ring_size, ring)",
     ]
     used = set(re.findall(r"\$(\w+)", json.dumps([query for _, query, _ in expressions()])))
-    assert used == {"task", "queue", "stream", "__rate_interval"}
+    assert used == {"task", "queue", "stream", "ring", "__rate_interval"}
 
 
 @pytest.mark.parametrize("field", ["id", "gridPos"])

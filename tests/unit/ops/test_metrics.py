@@ -26,6 +26,7 @@ from holdfast.runtime.worker import Report
 from holdfast.testing import ManualClock
 from holdfast.types import JobState
 from tests.unit.reported import part, reported, stream_report
+from tests.unit.ringed import consumer, ring_report, turning
 
 MEMORY = Capabilities(name="memory", location="here", is_durable=False, is_shared=False, has_transactions=False)
 Labels = frozenset[tuple[str, str]]
@@ -223,6 +224,7 @@ async def test_every_metric_and_its_labels_are_in_the_reference() -> None:
     app = await app_with_a_past()
     bill = stream_report("bill", part(0, lag=3))
     await reported(app, bill)
+    await turning(app, ring_report("prices", consumer("enrich")))
     look = await subject._look_or_none(app)
     report = Report(
         worker="w",

@@ -7,6 +7,7 @@ import { useResource } from "../../frame/resource";
 import { asked, go, href, setQuery } from "../../frame/router";
 import { canOperate } from "../../frame/session";
 import { messageOf, placeOf } from "../../inbox/message";
+import { ringOf, spotOf } from "../../inbox/ring";
 import { Timeline } from "../../inbox/Timeline";
 import { Traceback } from "../../inbox/Traceback";
 import { Badge, Button, CodeBlock, CopyButton, Empty, Facts, Icon, Loaded, Panel, Skeleton, Tabs, Time, format } from "../../ui";
@@ -56,6 +57,7 @@ function Actions({ job, reload }: { readonly job: Job; readonly reload: () => Pr
 
 function JobBody({ job, reload }: { readonly job: Job; readonly reload: () => Promise<void> }) {
   const message = messageOf(job);
+  const ring = ringOf(job);
   return (
     <>
       <div class="page-head">
@@ -86,6 +88,7 @@ function JobBody({ job, reload }: { readonly job: Job; readonly reload: () => Pr
             ["Queue", <a href={href("jobs", { queue: job.queue })}>{job.queue}</a>],
             ["Message", message && <span class="mono">{placeOf(message)}</span>],
             ["Group", message?.group],
+            ["Ring", ring && <span class="mono">{spotOf(ring)}</span>],
             ["Made", <Time at={job.created_at} />],
             ["Due", job.ended_at === null ? <Time at={job.due_at} /> : null],
             ["Started", job.started_at === null ? null : <Time at={job.started_at} />],

@@ -29,7 +29,8 @@ export function attentionOf(of: Told): readonly Line[] {
 
 /** Where a reason is explained, if a page does that. */
 function placeOf(reason: string): string {
-  return reason === "check streams failed" ? href("streams") : "";
+  const page = /^check (streams|rings) failed$/.exec(reason)?.[1];
+  return page === undefined ? "" : href(page);
 }
 
 function noWorker(of: Told): readonly Line[] {

@@ -15,7 +15,7 @@ from holdfast.ops.api.searching import every
 from holdfast.ops.redact import redacted_text
 from holdfast.ports import Query, Store
 from holdfast.runtime.export import FORMAT
-from holdfast.runtime.streams.origins import origin_fields
+from holdfast.runtime.origins import origin_fields
 from holdfast.types import JobRecord, JobState
 
 COLUMNS: Final = (

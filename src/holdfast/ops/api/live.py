@@ -18,11 +18,14 @@ from holdfast.errors import HoldfastError, StoreError
 from holdfast.ops.api import schemas
 from holdfast.ops.api.listener import Listener
 from holdfast.ops.api.overview import MINUTES, Condition, overview_of
+from holdfast.ops.api.ring_schemas import RingList
+from holdfast.ops.api.ring_shapes import rings_of
 from holdfast.ops.api.shapes import replay_of, streams_of
 from holdfast.ops.api.sharing import Shared
 from holdfast.ops.redact import redacted_text
 from holdfast.ports import Clock, Exchange, Query, Value
 from holdfast.runtime import replay as replays
+from holdfast.runtime.rings import ring_views
 from holdfast.runtime.streams.views import stream_views
 from holdfast.types import Group, JobState
 
@@ -56,6 +59,7 @@ class Live:
         self._seen = 0
         self._overview: tuple[float, schemas.Overview] | None = None
         self._streams = schemas.StreamList(items=[])
+        self._rings = RingList(items=[])
         self._condition: tuple[float, Condition] | None = None
         self._examining: asyncio.Task[Condition] | None = None
         self._has_failed = False
@@ -146,6 +150,11 @@ class Live:
         await self.overview()
         return self._streams
 
+    async def rings(self) -> RingList:
+        """Every ring, as of the same look."""
+        await self.overview()
+        return self._rings
+
     async def reach(self) -> None:
         """Make sure that the store answers, or has half a second ago: StoreError or TimeoutError, after 2 s at most."""
         if self._reached_s is None or not 0.0 <= self._clock.monotonic() - self._reached_s < LOOK_S:
@@ -166,6 +175,7 @@ class Live:
         stats = await store.stats(int(reply.now // 60) - MINUTES + 1)
         found = overview_of(stats, self._values, capabilities, await self.condition())
         self._streams = streams_of(stream_views(stats, self._app.stream_specs.values()))
+        self._rings = rings_of(ring_views(stats))
         self._overview = (self._clock.monotonic(), found)
         return found
 
@@ -223,6 +233,7 @@ class Live:
             self._publish_changed("overview", None, overview.model_dump_json().encode(), is_timed=True)
             self._publish_changed("replays", None, _replays(self._values.values(), None))
             self._publish_changed("streams", None, self._streams.model_dump_json().encode())
+            self._publish_changed("rings", None, self._rings.model_dump_json().encode())
         is_away = ("away", _EVERYBODY) in self._latest
         for tenant in self._whose_groups(turn, is_needed=is_away and not has_answered):
             groups = await self._app.store.groups(Query(states=(JobState.DEAD_LETTER,), tenant=tenant))

@@ -9,6 +9,7 @@ from holdfast.ops.api import schemas
 from holdfast.ops.redact import redacted_text
 from holdfast.ports import Capabilities, Count, Stats, Value
 from holdfast.runtime.counts import FLEET, RUN_LE, WAIT_LE, buckets_of, percentile
+from holdfast.runtime.rings import takes_jobs
 from holdfast.runtime.shared.by_hand import breaker_views
 from holdfast.runtime.shared.guards import is_paused
 from holdfast.runtime.shared.names import QUEUE
@@ -64,7 +65,7 @@ def overview_of(
         minutes=minutes,
         failures_by_type=dict(sorted(by_type.items())),
         queues=queues_of(stats, values),
-        workers=len(stats.workers),
+        workers=sum(map(takes_jobs, stats.workers)),
         open_breakers=[view.key for view in breakers if view.mode not in _CLOSED],
         dead_letters=states.get(JobState.DEAD_LETTER.value, 0),
         health=condition.status,

@@ -116,6 +116,17 @@ class MessageOrigin(Answer):
     offset: str = Field(description="As text: a number, or the id of a Redis entry.")
 
 
+class RingOrigin(Answer):
+    """It is elements of a ring that a consumer could not handle, under the names of ring and consumer."""
+
+    kind: Literal["ring"]
+    ring: str
+    consumer: str
+    batch: int = Field(description="The number of the batch that they were in.")
+    offset: str | None = Field(description="That of the first element, as text; null in a ring without offsets.")
+    count: int = Field(description="How many elements there are.")
+
+
 class JobSummary(Answer):
     """A job as lists show it."""
 
@@ -143,7 +154,7 @@ class JobSummary(Answer):
     last_failed_at: float | None
     replays: int
     worker: str
-    origin: JobOrigin | MessageOrigin = Field(discriminator="kind", description="Where it came from.")
+    origin: JobOrigin | MessageOrigin | RingOrigin = Field(discriminator="kind", description="Where it came from.")
 
 
 class JobAnswer(JobSummary):

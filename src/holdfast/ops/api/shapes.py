@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from holdfast.ops.api import schemas
 from holdfast.ops.api.frames import frames_of
@@ -13,14 +13,22 @@ from holdfast.ops.api.hiding import Hidden, hidden
 from holdfast.ops.redact import redacted_text
 from holdfast.policy.breaker import BreakerConfig
 from holdfast.ports import Changed, WorkerRecord
+from holdfast.runtime.origins import origin_fields
 from holdfast.runtime.replay import Replay
 from holdfast.runtime.schedules import ScheduleStatus
 from holdfast.runtime.shared.by_hand import BreakerView
 from holdfast.runtime.spec import TaskSpec
-from holdfast.runtime.streams.origins import origin_fields
 from holdfast.runtime.streams.views import StreamView
 from holdfast.types import Attempt, Group, JobRecord
 
+Origin: TypeAlias = schemas.JobOrigin | schemas.MessageOrigin | schemas.RingOrigin
+"""Where a record came from."""
+
+_ORIGINS: Final[Mapping[str, type[Origin]]] = {
+    "job": schemas.JobOrigin,
+    "message": schemas.MessageOrigin,
+    "ring": schemas.RingOrigin,
+}
 _LARGEST_SAMPLE: Final = 65_536
 _LARGEST_AT_ONCE: Final = 32_768
 _LONGEST_TEXT: Final = 500
@@ -61,13 +69,10 @@ def _summary(record: JobRecord) -> dict[str, Any]:
     }
 
 
-def origin_of(record: JobRecord) -> schemas.JobOrigin | schemas.MessageOrigin:
-    """Whether it is a job or a message, and which."""
+def origin_of(record: JobRecord) -> Origin:
+    """Whether it is a job, a message or elements of a ring, and which."""
     fields = origin_fields(record)
-    kind: type[schemas.JobOrigin | schemas.MessageOrigin] = schemas.JobOrigin
-    if fields["kind"] == "message":
-        kind = schemas.MessageOrigin
-    return kind.model_construct(**fields)
+    return _ORIGINS[fields["kind"]].model_construct(**fields)
 
 
 def job_of(
@@ -252,9 +257,9 @@ def stream_of(view: StreamView) -> schemas.StreamAnswer:
         in_flight=view.in_flight,
         rate_per_s=view.rate_per_s,
         dead_letters=view.dead_letters,
-        last_error=_cut(redacted_text(view.last_error)),
+        last_error=cut(redacted_text(view.last_error)),
         last_error_at=view.last_error_at,
-        away=_cut(redacted_text(view.away)),
+        away=cut(redacted_text(view.away)),
         partitions=[
             schemas.PartitionAnswer.model_construct(
                 topic=one.topic,
@@ -264,9 +269,9 @@ def stream_of(view: StreamView) -> schemas.StreamAnswer:
                 lag=one.lag,
                 in_flight=one.in_flight,
                 buffered=one.buffered,
-                paused=_cut(redacted_text(one.paused)),
+                paused=cut(redacted_text(one.paused)),
                 stuck_id=one.stuck_id,
-                stuck_key=_cut(redacted_text(one.stuck_key)),
+                stuck_key=cut(redacted_text(one.stuck_key)),
                 stuck_s=round(one.stuck_s, 3),
             )
             for one in view.partitions
@@ -274,7 +279,8 @@ def stream_of(view: StreamView) -> schemas.StreamAnswer:
     )
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """A text of no more than 500 characters."""
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
 
 

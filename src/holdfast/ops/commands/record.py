@@ -13,9 +13,11 @@ from holdfast.app import App
 from holdfast.ops.commands.output import state
 from holdfast.ops.commands.tables import Cell, Column
 from holdfast.ops.redact import shown, without_secrets
-from holdfast.ops.text import ago, block, instant, length, plain, short
+from holdfast.ops.text import ago, block, instant, length, many, plain, short
 from holdfast.ports import Exchange
-from holdfast.runtime.streams.origins import message_origin, origin_fields
+from holdfast.runtime.origins import origin_fields
+from holdfast.runtime.ring_origins import ring_origin
+from holdfast.runtime.streams.origins import message_origin
 from holdfast.types import Attempt, JobRecord, JobState
 
 _NO_VALUES = 2**62  # newer than every version
@@ -89,6 +91,10 @@ def _facts(record: JobRecord, now: float) -> Iterator[tuple[str, str]]:
     if (origin := message_origin(record)) is not None:
         yield "message", f"{origin.topic}, partition {origin.partition}, offset {origin.offset}"
         yield "consumer", f"group {origin.group}"
+    if (place := ring_origin(record)) is not None:
+        offset = "" if place.offset is None else f", offset {place.offset}"
+        yield "ring", f"{place.ring}, consumer {place.consumer}"
+        yield "batch", f"{place.batch}{offset}, {many(place.count, 'element')}"
     yield "tenant", record.tenant
     yield "user", record.user
     yield "project", record.project

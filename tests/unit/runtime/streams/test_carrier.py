@@ -11,9 +11,9 @@ import pytest
 from holdfast.errors import ConfigError, Invalid, NotSent, Permanent, SourceAway, SourceError, Transient
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Operation
+from holdfast.runtime.origins import origin_fields
 from holdfast.runtime.replay import Replay, ReplayState
 from holdfast.runtime.streams.letters import letter_of
-from holdfast.runtime.streams.origins import origin_fields
 from holdfast.runtime.streams.passage import Marker, from_marker
 from holdfast.runtime.worker import WorkerSettings
 from holdfast.types import Attempt, Change, Discard, FailureType, JobRecord, JobState, Message, Outgoing
