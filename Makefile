@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test venv page servers lint types imports unit browser small-faults format bench-api bench-calls bench-jobs bench-streams faults mutate constraints clean distclean
+.PHONY: help demo test venv page servers lint types imports unit browser small-faults format bench-api bench-calls bench-jobs bench-ring bench-streams faults mutate constraints clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -69,6 +69,9 @@ bench-calls: $(VENV)/.bench ## guarded calls against the peers, in one run; ARGS
 
 bench-jobs: $(VENV)/.bench $(VENV)/arq/.done servers ## durable jobs against the peers, in one run (12 minutes); ARGS= goes to bench/jobs.py
 	@$(BIN)/python bench/jobs.py $(ARGS)
+
+bench-ring: $(VENV)/.bench ## the ring against queues, janus and a ring that locks, in one run (3 minutes); ARGS= goes to bench/ring.py
+	@$(BIN)/python bench/ring.py $(ARGS)
 
 bench-streams: $(VENV)/.bench $(VENV)/quix/.done servers ## streams against the peers, in one run (8 minutes); ARGS= goes to bench/streams.py
 	@$(BIN)/python bench/streams.py $(ARGS)
