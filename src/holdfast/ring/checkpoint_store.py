@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from shlex import quote
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +20,8 @@ from holdfast.ring.checkpoint_record import Checkpoint, SavedCheckpoint, checked
 if TYPE_CHECKING:
     from holdfast.app.app import App
     from holdfast.ports import Store
+
+R = TypeVar("R")
 
 PREFIX: Final = "ring/"
 _VERSION: Final = 1
@@ -44,7 +48,7 @@ class StoreCheckpoints:
 
     There is no lock that a crash could leave behind: whoever loads it last has it, and the one before is fenced with
     its next save. A save is one exchange. StoreAway passes through, and the same call may then be made again: what a
-    lost reply had done is recognised. Blocks, so it is not for the thread of an event loop.
+    lost reply had done is recognised. It blocks, and where a ring is made in async code its event loop stands still.
     """
 
     def __init__(self, app: App, *, ring: str, consumer: str) -> None:
@@ -59,20 +63,28 @@ class StoreCheckpoints:
 
     def load(self) -> Checkpoint | None:
         """What was saved last; None: nothing yet. It is ours from now on."""
-        return self._app.bridge.run(self._load())
+        return self._run(self._load())
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Durable as the store is, on return. CheckpointError with `is_fenced`: it is somebody else's by now."""
-        self._app.bridge.run(self._save(replace(checkpoint, saved_at=self._app.clock.now())))
+        self._run(self._save(replace(checkpoint, saved_at=self._app.clock.now())))
 
     def reset(self) -> None:
         """Remove it, whatever is in it; a process that has it is fenced."""
         self._version = 0
-        self._app.bridge.run(_remove(self._app.store, self._key))
+        self._run(_remove(self._app.store, self._key))
 
     def close(self) -> None:
         """Nothing to give back; a closed one may be loaded again."""
         self._version = 0
+
+    def _run(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._app.bridge.run(coroutine)
+        with ThreadPoolExecutor(1) as thread:  # the bridge refuses to block a loop; here nothing else will do
+            return thread.submit(self._app.bridge.run, coroutine).result()
 
     async def _load(self) -> Checkpoint | None:
         for _ in range(_ATTEMPTS):

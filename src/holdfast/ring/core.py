@@ -229,13 +229,15 @@ class Core:
 
     def _within_offsets(self, lane: Lane) -> int:
         """Skip what was done before the ring began. How far the next batch can go: not over a gap in the offsets."""
-        reach = min([one.done for one in lane.after], default=self.slots.produced)
-        while lane.done < reach:
+        # Each time anew: room that is made by skipping may let a producer in that waits.
+        while lane.done < (reach := min([one.done for one in lane.after], default=self.slots.produced)):
             shift, gap = self.slots.shift_at(lane.done)
             end = reach if gap is None else min(reach, gap)
             if lane.skip_to is None or lane.done + shift >= lane.skip_to:
                 lane.skip_to = None
                 lane.offset = lane.done + shift
+                # Where skipping ended with a piece that was still gathered, the next element is in a later one.
+                lane.piece = self.slots.piece_at(lane.piece, lane.done)
                 return min(end, lane.done + lane.batch_size)
             lane.done = lane.end = min(end, lane.skip_to - shift)
             lane.piece = lane.next_piece = self.slots.piece_at(lane.piece, lane.done)

@@ -44,6 +44,8 @@ T = TypeVar("T")
 C = TypeVar("C")
 
 LARGEST: Final = 1 << 24
+_LARGEST_OFFSET: Final = 1 << 62
+"""Far enough from what a checkpoint can keep for any list."""
 _AT_EXIT_S: Final = 30.0
 _FORKED: Final = "this ring was made before a fork: its consumers run in the parent process; make one of your own here"
 
@@ -100,6 +102,7 @@ class Disruptor(Generic[T]):
         self._signals = Signals()
         self._meters: dict[str, Meter] = {"": Meter(self._clock.monotonic())}
         self._meter_lock = threading.Lock()
+        _RINGS.add(self)
         # The consumers' threads do not hold the ring: one that nobody wants any more ends them.
         weakref.finalize(self, self._core.close, f"ring {name!r} is gone").atexit = False
 
@@ -175,8 +178,8 @@ class Disruptor(Generic[T]):
         self._works[own] = work
         self._loops.append(loop)
         self._meters[own] = Meter(self._clock.monotonic())
-        self._core.join(lane)
         loop.start()
+        self._core.join(lane)
         return consumer
 
     def _lane_of(self, wanted: object) -> Lane:
@@ -306,7 +309,8 @@ class Disruptor(Generic[T]):
             self._begin()
         has_offset = offset is not None
         if has_offset:
-            bounds.whole("offset", offset, low=0)
+            if bounds.whole("offset", offset, low=0) > _LARGEST_OFFSET:
+                raise ConfigError(f"offset={offset!r}: must be at most {_LARGEST_OFFSET}")
         elif self._has_checkpoints:
             raise ConfigError("offset=None: with checkpoints, say where the elements are in their source")
         if self._has_offsets is None:
@@ -477,6 +481,7 @@ class Disruptor(Generic[T]):
 
 # ---------------------------------------------------------------- processes that fork or exit
 
+_RINGS: weakref.WeakSet[Disruptor[Any]] = weakref.WeakSet()
 _BEGUN: set[Disruptor[Any]] = set()
 """Rings that have something to lose: at exit they are closed."""
 
@@ -491,7 +496,7 @@ def _close_all() -> None:
 
 def _disown() -> None:
     """A fork takes no threads along: nobody would consume what the child produces."""
-    for ring in list(_BEGUN):
+    for ring in list(_RINGS):
         ring._core.disown(_FORKED)
     _BEGUN.clear()
 

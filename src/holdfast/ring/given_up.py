@@ -71,10 +71,10 @@ class GivenUp(Struct, frozen=True, kw_only=True, eq=False):
 class Letters(Protocol):
     """Where the dead letters of one consumer go. Not for several threads at a time."""
 
-    def write(self, given_up: Sequence[GivenUp]) -> None:
-        """Durable on return. StoreError or OSError: not now; the same objects may be given again, at any time.
+    def write(self, given_up: Sequence[GivenUp]) -> int:
+        """Durable on return; how many letters it made of them. StoreError or OSError: not now.
 
-        What was written of them before is not doubled by that.
+        The same objects may be given again, at any time: what was written of them before is not doubled by that.
         """
 
     def close(self) -> None:

@@ -109,9 +109,10 @@ class _FileLetters:
         self._ids = LetterIds()
         self._unwritten = Unwritten(self._made)
 
-    def write(self, given_up: Sequence[GivenUp]) -> None:
+    def write(self, given_up: Sequence[GivenUp]) -> int:
         append_lines(self._path, [self._unwritten.of(one) for one in given_up])
         self._unwritten.forget(given_up)
+        return len(given_up)
 
     def close(self) -> None:
         """No file is open between two letters."""

@@ -54,13 +54,17 @@ class _InboxLetters:
         self._consumer = consumer
         self._encode = encode
         self._keep_s = keep_s
+        self._shift_s = 0.0
         self._ids = LetterIds()
         self._unwritten = Unwritten(self._made)
 
-    def write(self, given_up: Sequence[GivenUp]) -> None:
-        for some in _parted([letter for one in given_up for letter in self._unwritten.of(one)]):
+    def write(self, given_up: Sequence[GivenUp]) -> int:
+        self._shift_s = self._ahead_s()
+        letters = [letter for one in given_up for letter in self._unwritten.of(one)]
+        for some in _parted(letters):
             self._write(some)
         self._unwritten.forget(given_up)
+        return len(letters)
 
     def close(self) -> None:
         """The store is the app's."""
@@ -68,8 +72,7 @@ class _InboxLetters:
     # ---- from what was given up to records
 
     def _made(self, given_up: GivenUp) -> list[NewJob]:
-        shift_s = self._shift_s()
-        attempts = [_shifted(storable_attempt(one), shift_s) for one in given_up.history]
+        attempts = [_shifted(storable_attempt(one), self._shift_s) for one in given_up.history]
         end = End(change=Change.BURY, attempts=tuple(attempts), reason=storable(given_up.reason), keep_s=self._keep_s)
         return [
             NewJob(
@@ -95,7 +98,7 @@ class _InboxLetters:
         unreadable = [place for place, one in enumerate(some) if not one.is_readable]
         return ring_payload(origin, [one.data for one in some], unreadable)
 
-    def _shift_s(self) -> float:
+    def _ahead_s(self) -> float:
         """How far the store's clock is ahead: by it a store tells what happened since a letter ended, and before."""
         ahead_s = self._ask() - self._app.clock.now()
         return ahead_s if abs(ahead_s) > _SKEW_S else 0.0

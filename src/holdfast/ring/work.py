@@ -220,13 +220,14 @@ class Work(Struct, kw_only=True, eq=False):
     def _write(self, letters: Letters, given_up: list[GivenUp]) -> Steps:
         """Until it is written: nothing is given up without a trace."""
         tries = 0
-        while (error := (yield Do(lambda: letters.write(given_up)))) is not None:
+        written: list[int] = []
+        while (error := (yield Do(lambda: written.append(letters.write(given_up))))) is not None:
             tries += 1
             self._log(logging.ERROR, "its dead letters cannot be written, and it waits: %r", error)
             self.lane.doing = f"waits to write dead letters: {error}"
             yield Sleep(_AGAIN.delay(min(tries, 20), rng=self.rng))
         self.lane.doing = ""
-        self.lane.dead_letters += len(given_up)
+        self.lane.dead_letters += sum(written)
 
     def _tell(self, handler: ErrorHandler, part: _Part) -> Steps:
         cause = part.failure.error

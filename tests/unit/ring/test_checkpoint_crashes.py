@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import CheckpointError
@@ -110,6 +110,7 @@ def test_the_data_is_on_the_disk_before_the_name_and_the_name_before_the_return(
     assert steps == ["write", "fsync", "replace", "fsync"]
 
 
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(first=st.booleans(), written=st.floats(0, 1), data=st.data())
 def test_killed_at_any_step_of_a_save_the_old_one_or_the_new_one_is_there(
     tmp_path_factory: pytest.TempPathFactory, first: bool, written: float, data: st.DataObject

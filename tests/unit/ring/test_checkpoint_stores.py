@@ -12,8 +12,10 @@ import msgspec
 import pytest
 
 from holdfast import App
-from holdfast.errors import CheckpointError, ConfigError, HoldfastError, StoreAway
+from holdfast.clock import SystemClock
+from holdfast.errors import CheckpointError, ConfigError, StoreAway
 from holdfast.ports import Exchange, Value, ValueChange
+from holdfast.ring import Disruptor
 from holdfast.ring.checkpoint_store import StoreCheckpoints
 from holdfast.ring.checkpoints import Checkpoint, list_stored, reset_stored, store_checkpoints
 from holdfast.testing import ManualClock
@@ -350,12 +352,21 @@ def test_the_command_in_the_message_can_be_pasted(plain: App) -> None:
     assert str(caught.value).endswith("""holdfast rings reset 'my ring' 'it'"'"'s'""")
 
 
-def test_on_an_event_loop_it_says_that_it_blocks(plain: App) -> None:
-    async def inside() -> None:
-        opened(plain).load()
+def test_in_async_code_a_ring_goes_on_from_the_store(app: App) -> None:
+    seen: list[list[int]] = []
 
-    with pytest.raises(HoldfastError, match="this method blocks"):
-        asyncio.run(inside())
+    async def keep(elements: list[int]) -> None:
+        seen.append(list(elements))
+
+    async def run() -> int:
+        async with Disruptor[int](name="prices", app=app, clock=SystemClock()) as ring:
+            ring.register_consumer(keep, name="parquet", checkpoint=True)
+            start = ring.start_offset
+            await ring.aproduce([start, start + 1], offset=start)
+        return start
+
+    assert [asyncio.run(run()) for _ in range(2)] == [0, 2]
+    assert [element for batch in seen for element in batch] == [0, 1, 2, 3]
 
 
 def test_the_value_is_small_and_readable(plain: App) -> None:
