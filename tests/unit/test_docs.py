@@ -77,7 +77,13 @@ from holdfast.policy.known_codes import (
 )
 from holdfast.policy.known_errors import BY_CLASS, BY_NAME, LAST_RESORT
 from holdfast.policy.lifecycle import LIFECYCLE
-from holdfast.ports import Capabilities, Page, Store, WorkerRecord
+from holdfast.ports import Capabilities, ConsumerReport, Page, RingReport, Store, WorkerRecord
+from holdfast.ring import Consumer, Disruptor, Reprocessed
+from holdfast.ring.checkpoints import Checkpoint
+from holdfast.ring.json_lines import FileLetter, LetterError
+from holdfast.ring.letters import KEEP_S
+from holdfast.ring.slots import SMALL
+from holdfast.ring.work import OUTAGE
 from holdfast.runtime.alerts import AlertView
 from holdfast.runtime.export import Imported
 from holdfast.runtime.guards.retry import RetrySettings
@@ -107,6 +113,7 @@ WORKER = DOCS / "reference" / "worker.md"
 STORES = DOCS / "reference" / "stores.md"
 STREAMS = DOCS / "reference" / "streams.md"
 PRODUCE = DOCS / "how-to" / "produce.md"
+RINGS = DOCS / "reference" / "rings.md"
 SECURITY = DOCS / "reference" / "security.md"
 HEALTH = DOCS / "reference" / "health.md"
 ALERTS = DOCS / "reference" / "alerts.md"
@@ -135,6 +142,9 @@ SETTINGS: dict[Callable[..., Any], tuple[Path, tuple[str, ...]]] = {
     App.schedule: (JOBS, ("App.schedule",)),
     App.stream: (STREAMS, ("App.stream",)),
     Producer: (PRODUCE, ("Producer",)),
+    Disruptor: (RINGS, ("Disruptor",)),
+    Disruptor.register_consumer: (RINGS, ("Disruptor.register_consumer",)),
+    Disruptor.produce: (RINGS, ("Disruptor.produce",)),
     Task.options: (JOBS, ("Task.options",)),
     WorkerSettings: (WORKER, ("WorkerSettings",)),
     Room: (WORKER, ("Room",)),
@@ -181,6 +191,14 @@ MEMBERS: dict[type, tuple[Path, set[str]]] = {
     Sent: (STREAMS, set()),
     StreamView: (JOBS, set()),
     PartitionView: (JOBS, set()),
+    Disruptor: (RINGS, set()),
+    Consumer: (RINGS, set()),
+    Reprocessed: (RINGS, set()),
+    FileLetter: (RINGS, set()),
+    LetterError: (RINGS, set()),
+    Checkpoint: (RINGS, set()),
+    RingReport: (RINGS, set()),
+    ConsumerReport: (RINGS, set()),
     RingDesk: (JOBS, set()),
     RingView: (JOBS, set()),
     ConsumerView: (JOBS, set()),
@@ -368,6 +386,13 @@ def test_every_header_that_messages_are_given_is_in_the_reference() -> None:
     )
     names = {name for one in written for name, _ in one.headers}
     assert {name for name in names if f"`{name}`" not in STREAMS.read_text()} == set()
+
+
+def test_the_fixed_numbers_of_rings_are_the_codes_own() -> None:
+    table = _section(RINGS, "Fixed numbers")
+    assert f"given up untried | {OUTAGE} |" in table
+    assert f"gathered with others | {SMALL} elements |" in table
+    assert f"are kept for | {KEEP_S / 86_400:g} days |" in table
 
 
 def test_the_tree_of_errors_is_the_codes_own() -> None:

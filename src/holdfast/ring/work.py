@@ -121,7 +121,9 @@ class Work(Struct, kw_only=True, eq=False):
     def _retried(self, part: _Part) -> Generator[Step, BaseException | None, _Part | None]:
         """What is left to give up, with its history; None where a retry went well."""
         lane, clock = self.lane, self.clock
-        began_s, began_at = lane.begun_s or clock.monotonic(), clock.now()
+        now_s = clock.monotonic()
+        began_s = now_s if lane.begun_s is None else lane.begun_s
+        began_at = clock.now() - (now_s - began_s)
         retries = 0
         while True:
             verdict: RetryAt | Bury = _NO_RETRY
@@ -132,10 +134,7 @@ class Work(Struct, kw_only=True, eq=False):
                 return part
             retries += 1
             self._log(logging.WARNING, "failed, and is tried again in %.3g s: %s", verdict.delay_s, _line(part.failure))
-            lane.doing = f"waits for retry {retries}"
-            yield Sleep(verdict.delay_s)
-            lane.doing = ""
-            lane.retries += 1
+            yield from self._wait(verdict.delay_s, retries)
             began_at = clock.now()
             error = yield Call(part.elements)
             if error is None:
@@ -166,9 +165,30 @@ class Work(Struct, kw_only=True, eq=False):
             if len(part.elements) > 1:
                 parts += reversed(part.halves())
                 continue
-            bad.append(part)
-            in_a_row = in_a_row + 1 if part.failure.is_retriable else 0
+            if (left := (yield from self._once_more(part))) is None:
+                in_a_row = 0
+                continue
+            bad.append(left)
+            in_a_row = in_a_row + 1 if left.failure.is_retriable else 0
         return bad
+
+    def _once_more(self, part: _Part) -> Generator[Step, BaseException | None, _Part | None]:
+        """One retry for an element that fails by itself, if the error could heal: it was in no retry alone so far."""
+        if self.retry is None or isinstance(judge(self.retry, part.failure, 0, 0.0, self.rng), Bury):
+            return part
+        yield from self._wait(self.retry.delay(1, part.failure, rng=self.rng), 1)
+        began_at = self.clock.now()
+        error = yield Call(part.elements)
+        if error is None:
+            return None
+        part = replace(part, failure=self._failed(error))
+        return replace(part, attempts=(*part.attempts, self._attempt(part, began_at, _NO_RETRY)))
+
+    def _wait(self, delay_s: float, number: int) -> Steps:
+        self.lane.doing = f"waits for retry {number}"
+        yield Sleep(delay_s)
+        self.lane.doing = ""
+        self.lane.retries += 1
 
     def _failed(self, error: BaseException) -> Failure:
         self.lane.errors += 1
