@@ -57,7 +57,7 @@ def broken(folder: Path, edit: Edit) -> Path:
     """A copy of the package with this edit."""
     name, pattern, instead, times = edit
     source = folder / "source"
-    shutil.copytree(Path(holdfast.__file__).parent, source / "holdfast", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(holdfast.__file__).parent, source / "holdfast", ignore=shutil.ignore_patterns("page"))
     path = source / "holdfast" / "stores" / name
     text, found = re.subn(pattern, instead, path.read_text())
     assert found == times, f"{found} of {times} places in {name}"

@@ -49,9 +49,7 @@ def broken(folder: Path, edit: Edit) -> Path:
     """A copy of the package with this edit."""
     name, pattern, instead = edit
     source = folder / "source"
-    shutil.copytree(
-        Path(holdfast.__file__).parent, source / "holdfast", ignore=shutil.ignore_patterns("__pycache__", "page")
-    )
+    shutil.copytree(Path(holdfast.__file__).parent, source / "holdfast", ignore=shutil.ignore_patterns("page"))
     path = source / "holdfast" / name
     text, found = re.subn(pattern, instead, path.read_text())
     assert found == 1, f"{found} places in {name}"

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from holdfast.ops.api.tokens import lines_of
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report
+from tests.faults.conftest import Report, waits
 from tests.faults.web import CALLERS, UNLIMITED, bearer, served
 from tests.faults.workers import CLOCK, LEASE_S, poll
 
@@ -77,6 +77,7 @@ SIGN_IN: Final = (
 )
 
 
+@waits
 def test_stalled_sign_ins_use_up_neither_the_descriptors_nor_the_log(tmp_path: Path, report: Report) -> None:
     (tmp_path / "little.py").write_text("from holdfast import App\napp = App('memory://')\n")
     (tmp_path / "tokens.toml").write_text(lines_of(CALLERS["admin"].token))

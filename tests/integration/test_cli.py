@@ -29,6 +29,8 @@ def test_the_demo_keeps_every_promise_and_exits_by_itself_without_a_terminal() -
     assert "breaker shipping: closed → open, in both processes at once" in told
     assert "replay done: canaries passed, 200 letters sent" in told
     assert any("3,000 jobs enqueued, 3,000 completed, 0 lost" in line for line in told)
+    assert any("Watch it live while the story lasts: http://127.0.0.1:" in line for line in told)
+    assert any("200 letters, one cause: IndexError" in line for line in told)
 
 
 @pytest.mark.parametrize("command", [[], ["demo"]])

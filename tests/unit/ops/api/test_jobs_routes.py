@@ -142,3 +142,14 @@ async def test_a_tenant_sees_and_changes_its_own_jobs_alone() -> None:
     assert [(one["is_done"], one["state"]) for one in changed] == [(False, None), (True, "queued")]
     assert (await app.jobs.aget(other)).record.state == "dead_letter"
     await app.aclose()
+
+
+async def test_two_apps_of_a_process_have_their_routes_in_common_and_no_jobs() -> None:
+    fronts = [Shopfront(new_app()) for _ in range(2)]
+    for front in fronts:
+        (job,) = await front.letters(1)
+        assert [one["id"] for one in (await front.get("/jobs"))["items"]] == [job]
+        for other in fronts:
+            await other.get(f"/jobs/{job}", 200 if other is front else 404)
+    for front in fronts:
+        await front.app.aclose()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 import psycopg
@@ -21,22 +22,32 @@ from tests.unit.stores.postgres.conftest import CheckBooks, Plain
 
 ANSWER_S = 1.0
 BOUND_S = 8.0
+DIRECTIONS: Final = ("both", "requests", "replies")
+
+
+def by_proxy(url: str) -> FaultProxy:
+    """A network between a store and its server."""
+    port = urlsplit(url).port
+    assert port is not None
+    return FaultProxy("127.0.0.1", port)
+
+
+def far_by(url: str, proxy: FaultProxy) -> PostgresStore:
+    """The same store over a bad network."""
+    store = PostgresStore(url.replace(f":{urlsplit(url).port}/", f":{proxy.port}/"), answer_s=ANSWER_S)
+    assert store.capabilities
+    return store
 
 
 @pytest.fixture
 def proxy(postgres_url: str) -> Iterator[FaultProxy]:
-    parts = urlsplit(postgres_url)
-    assert parts.port is not None
-    with FaultProxy("127.0.0.1", parts.port) as proxy:
+    with by_proxy(postgres_url) as proxy:
         yield proxy
 
 
 @pytest.fixture
 async def far(postgres_url: str, proxy: FaultProxy) -> AsyncIterator[PostgresStore]:
-    """The same store over a bad network."""
-    parts = urlsplit(postgres_url)
-    store = PostgresStore(postgres_url.replace(f":{parts.port}/", f":{proxy.port}/"), answer_s=ANSWER_S)
-    assert store.capabilities
+    store = far_by(postgres_url, proxy)
     yield store
     proxy.heal()
     await store.close()
@@ -117,26 +128,31 @@ async def test_a_claim_and_a_settlement_whose_answers_were_lost_happen_once(
     check_books()
 
 
-@pytest.mark.parametrize("direction", ["both", "requests", "replies"])
-async def test_a_network_that_swallows_everything_is_noticed_in_bounded_time(
-    far: PostgresStore, proxy: FaultProxy, direction: str
-) -> None:
-    await far.enqueue([new_job()])
-    await claim(far)
-    proxy.blackhole(direction)  # type: ignore[arg-type]
-    machine = SystemClock()
-    began_s = machine.monotonic()
-    calls = [
-        asyncio.to_thread(far.enqueue_now, [new_job()]),
-        far.exchange(Exchange()),
-        far.heartbeat(WorkerRecord(id="w", lease_s=60.0)),
-    ]
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-    assert [type(answer) for answer in answers] == [StoreAway] * 3
-    assert machine.monotonic() - began_s < BOUND_S
-    proxy.heal()
-    job = new_job()
-    assert await far.enqueue([job]) == [Enqueued(job.id)]
+async def test_a_network_that_swallows_everything_is_noticed_in_bounded_time(postgres_url: str) -> None:
+    await asyncio.gather(*(_noticed(postgres_url, direction) for direction in DIRECTIONS))
+
+
+async def _noticed(url: str, direction: Literal["both", "requests", "replies"]) -> None:
+    """Over a network of its own that swallows what goes this way."""
+    with by_proxy(url) as proxy:
+        far = far_by(url, proxy)
+        await far.enqueue([new_job()])
+        await claim(far)
+        proxy.blackhole(direction)
+        machine = SystemClock()
+        began_s = machine.monotonic()
+        calls = [
+            asyncio.to_thread(far.enqueue_now, [new_job()]),
+            far.exchange(Exchange()),
+            far.heartbeat(WorkerRecord(id="w", lease_s=60.0)),
+        ]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [StoreAway] * 3, direction
+        assert machine.monotonic() - began_s < BOUND_S, direction
+        proxy.heal()
+        job = new_job()
+        assert await far.enqueue([job]) == [Enqueued(job.id)]
+        await far.close()
 
 
 async def test_nobody_who_reads_waits_long_for_a_server_that_hangs_however_many_they_are(
