@@ -211,6 +211,9 @@ def _stuck(found: Findings) -> Check:
     late = {queue: at for queue, at in stats.oldest_ready_at.items() if stats.now - at > STUCK_S}
     names = ", ".join(f"{queue} (due {ago(at, stats.now)})" for queue, at in late.items() if queue not in found.paused)
     help_ = "more workers, or one for these queues; a breaker, a limit or an unknown task may hold them back"
+    if rings := [queue.removeprefix(RING_QUEUE) for queue in late if queue.startswith(RING_QUEUE)]:
+        help_ = f"start the program that has the ring {short(', '.join(rings), _MOST)}: no worker takes its letters"
+        help_ += "" if len(rings) == len(late) else "; for the others, more workers, or one for these queues"
     if not names or not stats.workers:
         return Check("stuck jobs", True, "none")
     return Check("stuck jobs", False, f"in {short(names, _MOST)}", help_)

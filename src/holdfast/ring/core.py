@@ -24,12 +24,14 @@ END: Final = object()
 class Waiter:
     """A producer that waits for room. Whoever makes room adds its elements, so that nobody can come in between."""
 
-    __slots__ = ("elements", "offset", "wake", "is_taken", "error")
+    __slots__ = ("elements", "offset", "wake", "begin", "is_taken", "error")
 
     def __init__(self, elements: Sequence[Any], offset: int | None, wake: Callable[[], object]) -> None:
         self.elements = elements
         self.offset = offset
         self.wake = wake
+        self.begin = -1
+        """The count of the first of them, from when they are added."""
         self.is_taken = False
         self.error: RingClosed | None = None
 
@@ -71,6 +73,8 @@ class Core:
             for one in lane.after:
                 one.followers.append(lane)
             self._leaves = [one for one in self.lanes if not one.followers]
+            if self.why_closed:
+                lane.bell.ring()  # it may have gone to sleep before it was among those that are told
 
     # ---- producers
 
@@ -162,12 +166,24 @@ class Core:
         return used + n <= self.size or not used  # a longer list than the ring fits when it is empty
 
     def _admit(self) -> None:
-        waiters = self.waiters
-        while waiters and self._has_room(len(waiters[0].elements)):
-            waiter = waiters.popleft()
-            self._add(waiter.elements, waiter.offset)
-            waiter.is_taken = True
+        """Take in those who wait, as far as there is room; turn them away once it is closed.
+
+        Each is the first in line until it was woken: an interrupt on any line leaves it to whoever comes here next.
+        """
+        waiters, slots = self.waiters, self.slots
+        while waiters:
+            waiter = waiters[0]
+            if waiter.begin in {-1, slots.produced}:  # otherwise an interrupt came after they were added
+                if self.why_closed:
+                    waiter.error = RingClosed(self.why_closed)
+                elif self._has_room(len(waiter.elements)):
+                    waiter.begin = slots.produced
+                    self._add(waiter.elements, waiter.offset)
+                else:
+                    return
+            waiter.is_taken = waiter.error is None
             waiter.wake()
+            waiters.popleft()
 
     def _wake_sleeping(self) -> None:
         sleeping = self._sleeping
@@ -192,8 +208,10 @@ class Core:
                 elif done == self._gate:  # otherwise another one is the slowest
                     garbage = self._open_gate()  # noqa: F841
                 done = lane.end
-            if lane.errands:
-                return lane.errands.popleft()
+            if lane.errands:  # by turns with the ring's elements: a replay of thousands must not hold these up
+                lane.is_errand_turn = not lane.is_errand_turn
+                if lane.is_errand_turn:
+                    return lane.errands.popleft()
             limit = done + lane.batch_size
             if lane.after:
                 for one in lane.after:
@@ -202,6 +220,7 @@ class Core:
                 _, end, gathered = slots.head
                 limit = min(limit, end + len(gathered))
             if slots.gaps:
+                lane.is_hasty = False  # each batch has its own offset, and may end inside of a piece
                 limit = self._within_offsets(lane)
                 done = lane.done
             if limit > done:
@@ -214,7 +233,7 @@ class Core:
                 self._look_ahead()
                 return elements
             self._look_ahead()
-            return self._nothing(lane)
+            return lane.errands.popleft() if lane.errands else self._nothing(lane)
 
     def _nothing(self, lane: Lane) -> Any:
         if self.why_closed:
@@ -284,16 +303,13 @@ class Core:
         with self.lock:
             self.why_closed = self.why_closed or why
             self._room = -1
-            while self.waiters:
-                waiter = self.waiters.popleft()
-                waiter.error = RingClosed(self.why_closed)
-                waiter.wake()
-            self._sleeping.clear()
+            self._admit()
             for lane in self.lanes:
                 lane.is_asleep = False
                 lane.bell.ring()
                 while lane.errands:
                     lane.errands.popleft().future.set_exception(RingClosed(self.why_closed))
+            self._sleeping.clear()
 
     def ended(self, lane: Lane) -> None:
         """A consumer's loop has ended; those that come after it may have the last of it to do."""
@@ -322,6 +338,8 @@ class Core:
         self._room = -1
         self.waiters.clear()
         self.live = 0
+        for lane in self.lanes:
+            lane.has_ended = True
 
     # ---- looking
 

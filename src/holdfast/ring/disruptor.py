@@ -24,7 +24,7 @@ from holdfast.ring.consumer import callee_of
 from holdfast.ring.core import Core, Waiter
 from holdfast.ring.given_up import Decode, Encode, Hand, Letters
 from holdfast.ring.json_lines import file_letters
-from holdfast.ring.lane import Lane
+from holdfast.ring.lane import Lane, ThreadBell
 from holdfast.ring.letters import inbox_letters
 from holdfast.ring.link import Link
 from holdfast.ring.loops import Loop, TaskLoop, ThreadLoop
@@ -92,6 +92,7 @@ class Disruptor(Generic[T]):
         """The short way for elements without offsets, once the ring has begun."""
         self._works: dict[str, Work] = {}
         self._loops: list[Loop] = []
+        self._has_tasks = False
         self._link: Link | None = None
         self._has_begun = False
         self._begin_lock = threading.Lock()
@@ -103,7 +104,7 @@ class Disruptor(Generic[T]):
         self._meters: dict[str, Meter] = {"": Meter(self._clock.monotonic())}
         self._meter_lock = threading.Lock()
         _RINGS.add(self)
-        # The consumers' threads do not hold the ring: one that nobody wants any more ends them.
+        # The consumers' threads do not hold the ring: one that nobody wants any more, and never began, ends them.
         weakref.finalize(self, self._core.close, f"ring {name!r} is gone").atexit = False
 
     # ---- consumers
@@ -177,6 +178,7 @@ class Disruptor(Generic[T]):
         self._has_checkpoints = self._has_checkpoints or checkpoints is not None
         self._works[own] = work
         self._loops.append(loop)
+        self._has_tasks = self._has_tasks or callee.is_async
         self._meters[own] = Meter(self._clock.monotonic())
         loop.start()
         self._core.join(lane)
@@ -268,20 +270,31 @@ class Disruptor(Generic[T]):
             await self._await(elements, offset, timeout)
 
     def _wait(self, elements: Sequence[T], offset: int | None, timeout: float | None) -> None:
+        if self._has_tasks and self._is_on_a_loop():
+            raise RingFull(f"ring {self.name!r} is full, and its consumers run on this loop: await aproduce() instead")
         limit_s = self._patience(timeout)
-        event = threading.Event()
-        waiter = Waiter(elements, offset, event.set)
+        if limit_s is None:
+            bell = ThreadBell()
+            waiter = Waiter(elements, offset, bell.ring)
+        else:
+            event = threading.Event()
+            waiter = Waiter(elements, offset, event.set)
         try:
-            if not self._core.wait(waiter):
+            if self._core.wait(waiter):
+                return
+            if limit_s is None:
+                bell.wait()
+            else:
                 self._clock.wait(event, limit_s)
         finally:
-            self._core.forget(waiter)
+            if not waiter.is_taken:
+                self._core.forget(waiter)
         self._answer(waiter, timeout)
 
     async def _await(self, elements: Sequence[T], offset: int | None, timeout: float | None) -> None:
         limit_s = self._patience(timeout)
         event, loop = asyncio.Event(), asyncio.get_running_loop()
-        waiter = Waiter(elements, offset, lambda: loop.call_soon_threadsafe(event.set))
+        waiter = Waiter(elements, offset, lambda: _set(event, loop))
         try:
             if not self._core.wait(waiter):
                 with suppress(TimeoutError):
@@ -292,9 +305,13 @@ class Disruptor(Generic[T]):
         self._answer(waiter, timeout)
 
     def _patience(self, timeout: float | None) -> float | None:
-        if any(loop.is_here() for loop in self._loops):
+        if self._is_own():
             raise RingFull(f"ring {self.name!r} is full, and its own consumer would wait for itself")
         return None if timeout is None else bounds.length("timeout", timeout)
+
+    def _is_own(self) -> bool:
+        """Whether the caller is a consumer of this ring."""
+        return any(loop.is_here() for loop in self._loops)
 
     def _answer(self, waiter: Waiter, timeout: float | None) -> None:
         if waiter.error is not None:
@@ -316,13 +333,17 @@ class Disruptor(Generic[T]):
         if self._has_offsets is None:
             with self._begin_lock:
                 if self._has_offsets is None:
-                    self._has_offsets = has_offset
                     if not has_offset:
                         self._offer = self._core.offer
+                    self._has_offsets = has_offset
         if self._has_offsets is not has_offset:
             raise ConfigError(f"offset={offset!r}: give an offset with every call of a ring, or with none")
 
     # ---- beginning and end
+
+    def start(self) -> None:
+        """Begin now, and not with the first element: from here on the app shows the ring, and its letters come back."""
+        self._begin()
 
     def _begin(self) -> None:
         with self._begin_lock:
@@ -347,6 +368,12 @@ class Disruptor(Generic[T]):
 
         Those that fail again are in the file again; a crash on the way leaves all that was not finished for next time.
         """
+        if self._is_on_a_loop():
+            raise HoldfastError(
+                "this method blocks the loop that its consumers run on; await asyncio.to_thread(ring.reprocess, path)"
+            )
+        if any(loop.is_here() for loop in self._loops):
+            raise HoldfastError("a consumer cannot reprocess letters of its own ring: it would wait for itself")
         self._begin()
         return reprocess_file(_path("path", path), ring=self.name, consumers=self._hands(), clock=self._clock)
 
@@ -371,7 +398,7 @@ class Disruptor(Generic[T]):
         """The same as `close` for async code."""
         limit_s = None if timeout is None else bounds.length("timeout", timeout)
         ended, loop = asyncio.Event(), asyncio.get_running_loop()
-        if self._closing(lambda: loop.call_soon_threadsafe(ended.set)):
+        if self._closing(lambda: _set(ended, loop)):
             with suppress(TimeoutError):
                 async with self._clock.timeout(limit_s):
                     await ended.wait()
@@ -387,7 +414,7 @@ class Disruptor(Generic[T]):
     def _closing(self, on_end: Callable[[], object]) -> bool:
         """Begin to close; say whether the caller can wait for it."""
         self._core.close(f"ring {self.name!r} is closed")
-        if any(loop.is_here() for loop in self._loops):
+        if self._is_own():
             return False
         self._core.tell_end(on_end)
         return True
@@ -498,6 +525,8 @@ def _disown() -> None:
     """A fork takes no threads along: nobody would consume what the child produces."""
     for ring in list(_RINGS):
         ring._core.disown(_FORKED)
+        ring._begin_lock, ring._meter_lock = threading.Lock(), threading.Lock()
+        ring._link = None  # its thread is the parent's
     _BEGUN.clear()
 
 
@@ -507,6 +536,11 @@ if hasattr(os, "register_at_fork"):
 
 
 # ---------------------------------------------------------------- arguments
+
+
+def _set(event: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
+    with suppress(RuntimeError):  # the loop is closed, and whoever waited there is gone
+        loop.call_soon_threadsafe(event.set)
 
 
 def _never(elements: list[Any]) -> bool:

@@ -158,9 +158,16 @@ def append_lines(path: Path, lines: Sequence[bytes]) -> None:
     """Append these, each with its newline, all or none of them; durable on return. OSError where it cannot be done."""
     if not lines:
         return
+    try:
+        _append(path, lines)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # a write does not say to which file it was
+
+
+def _append(path: Path, lines: Sequence[bytes]) -> None:
     with _locked(path) as file:
         size = os.fstat(file).st_size
-        is_torn = size > 0 and os.pread(file, 1, size - 1) != _NEWLINE  # a crash in the middle of a line
+        is_torn = size > 0 and _byte_at(file, size - 1) != _NEWLINE  # a crash in the middle of a line
         try:
             _write_all(file, b"".join((_NEWLINE if is_torn else b"", *(line + _NEWLINE for line in lines))))
             os.fsync(file)
@@ -171,6 +178,11 @@ def append_lines(path: Path, lines: Sequence[bytes]) -> None:
             raise
         if size == 0:
             sync_folder(path)
+
+
+def _byte_at(file: int, place: int) -> bytes:
+    os.lseek(file, place, os.SEEK_SET)  # pread is not there on Windows, and what is written goes to the end anyway
+    return os.read(file, 1)
 
 
 def _write_all(file: int, data: bytes) -> None:

@@ -39,6 +39,8 @@ class Lane:
         self.is_asleep = False
         self.has_ended = False
         self.errands: deque[Errand] = deque()
+        self.is_errand_turn = False
+        """Whether it had one of these last; then the ring's elements are next."""
         # How far it is: under the ring's lock.
         self.done = 0
         """Elements that it has finished, or skipped, since the ring began."""
@@ -73,14 +75,23 @@ class Lane:
         self.saved_offset: int | None = None
         self.checkpoint_error = ""
 
-    def finish(self, n: int, began_s: float, now_s: float) -> None:
-        """Its batch of so many elements is finished: handled, or given up."""
-        took_s = now_s - began_s
+    def finish(self, batches: int, elements: int, took_s: float, slowest_s: float, quick: int) -> None:
+        """Batches are finished, handled or given up: the one in hand, and those that were ahead of it.
+
+        quick: how many of them took at most the first of the bounds; of the others `count_slow` was told.
+        """
         self.begun_s = None
-        self.batches += 1
-        self.processed += n
+        self.end = self.done + elements
+        self.next_piece += batches - 1
+        self.batches += batches
+        self.processed += elements
         self.batch_s += took_s
-        self.slowest_s = max(self.slowest_s, took_s)
+        self.batch_le[0] += quick
+        if slowest_s > self.slowest_s:  # noqa: PLR1730 - see loops.py
+            self.slowest_s = slowest_s
+
+    def count_slow(self, took_s: float) -> None:
+        """A batch took so long; it is counted by the bounds of batch times."""
         self.batch_le[bisect_left(BATCH_BOUNDS_S, took_s)] += 1
 
     def report(self, produced: int, now_s: float, rate_per_s: float, stuck_after_s: float) -> ConsumerReport:

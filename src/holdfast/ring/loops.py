@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from _thread import get_ident
 from collections.abc import Callable, Sequence
 from types import CoroutineType
 from typing import Any, Final
 
+from holdfast.errors import HoldfastError
+from holdfast.ports import BATCH_BOUNDS_S
 from holdfast.ring.core import END, SLEEP, Core
 from holdfast.ring.lane import Errand, LoopBell, ThreadBell
-from holdfast.ring.work import Call, Sleep, Steps, Work
+from holdfast.ring.work import Call, Sleep, Step, Steps, Work
 from holdfast.runtime.guards.functions import is_async, refuse_coroutine
 
 _LATE_S: Final = 0.0005
 """Others hear after so long at the latest what is finished, or else after a batch."""
+
+_QUICK_S: Final = BATCH_BOUNDS_S[0]
 
 _logger = logging.getLogger("holdfast.ring")
 
@@ -37,12 +42,12 @@ class ThreadLoop:
 
     def is_here(self) -> bool:
         """Whether the caller is this consumer itself."""
-        return threading.current_thread() is self.thread
+        return get_ident() == self.thread.ident
 
     def _run(self) -> None:
         try:
             self._loop()
-            self._drive(self._work.save_now())
+            self._drive(self._work.save_last())
         except BaseException as error:
             _died(self._core, self._work, error)
         finally:
@@ -58,30 +63,45 @@ class ThreadLoop:
         lane, consume, turn, now = work.lane, work.callee.consume, core.turn, work.clock.monotonic
         has_checkpoints = work.checkpoints is not None
         lane.is_hasty = not has_checkpoints
+        failed: BaseException | None = None
         while True:
             got = turn(lane)
             if type(got) is list:
-                began_s = turned_s = now()
+                began_s = turned_s = lane.begun_s = now()
+                ahead = lane.ahead
+                batches = elements = quick = 0
+                slowest_s = 0.0
                 while True:
-                    lane.begun_s = began_s
                     lane.batch += 1
                     try:
                         if (value := consume(got)) is not None and type(value) is CoroutineType:
                             refuse_coroutine(value)
                     except BaseException as error:
-                        self._drive(work.mend(got, error))
+                        failed = error
+                    if failed is not None:  # not in the block above: a retry's error would have this one as its context
+                        self._drive(work.mend(got, failed))
+                        failed = None
                     if has_checkpoints:
                         self._drive(work.save(len(got)))
                     ended_s = now()
-                    lane.finish(len(got), began_s, ended_s)
-                    if not lane.ahead or ended_s - turned_s > _LATE_S:
-                        lane.ahead = []
+                    batches += 1
+                    elements += len(got)
+                    took_s = ended_s - began_s
+                    if took_s > slowest_s:  # noqa: PLR1730 - max() is a call
+                        slowest_s = took_s
+                    if took_s <= _QUICK_S:
+                        quick += 1
+                    else:
+                        lane.count_slow(took_s)
+                    if not ahead or ended_s - turned_s > _LATE_S:
                         break
-                    got = lane.ahead.pop()
-                    lane.end += len(got)
-                    lane.next_piece += 1
+                    got = ahead.pop()
                     began_s = ended_s
+                lane.finish(batches, elements, ended_s - turned_s, slowest_s, quick)
+                if ahead:
+                    lane.ahead = []
             elif got is SLEEP:
+                value = None  # it may be the elements
                 bell.wait()
             elif got is END:
                 return
@@ -103,21 +123,22 @@ class ThreadLoop:
             work.lane.begun_s = None
 
     def _drive(self, steps: Steps) -> None:
-        consume, clock = self._work.callee.consume, self._work.clock
         answer: BaseException | None = None
-        while True:
-            try:
-                step = steps.send(answer)
-            except StopIteration:
-                return
-            answer = None
-            if isinstance(step, Sleep):
-                clock.sleep(step.seconds)
-            elif isinstance(step, Call):
-                elements = step.elements
-                answer = self._call(lambda: consume(elements))  # noqa: B023 - called before the next step
-            else:
-                answer = self._call(step.fn)
+        try:
+            while True:
+                answer = self._take(steps.send(answer))
+        except StopIteration:
+            return
+        finally:
+            answer = None  # an error holds the frames it came through, with all the elements: none may hold it
+
+    def _take(self, step: Step) -> BaseException | None:
+        if isinstance(step, Sleep):
+            self._work.clock.sleep(step.seconds)
+            return None
+        if isinstance(step, Call):
+            return self._call(lambda: self._work.callee.consume(step.elements))
+        return self._call(step.fn)
 
     def _call(self, fn: Callable[[], object]) -> BaseException | None:
         try:
@@ -173,7 +194,7 @@ class TaskLoop:
     async def _run(self) -> None:
         try:
             await self._loop()
-            await self._drive(self._work.save_now())
+            await self._drive(self._work.save_last())
         except BaseException as error:
             _died(self._core, self._work, error)
             if isinstance(error, asyncio.CancelledError):
@@ -206,7 +227,9 @@ class TaskLoop:
                     await self._drive(work.mend(got, error))
                 if work.checkpoints is not None:
                     await self._drive(work.save(len(got)))
-                lane.finish(len(got), began_s, now())
+                took_s = now() - began_s
+                lane.count_slow(took_s)
+                lane.finish(1, len(got), took_s, took_s, 0)
                 error = None
             elif got is SLEEP:
                 await bell.wait()
@@ -220,12 +243,8 @@ class TaskLoop:
         try:
             async with self._work.clock.timeout(limit_s):
                 await self._work.callee.consume(elements)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise  # it is this loop that is to end
-            return error
         except BaseException as error:
+            _refuse_end(error)
             return error
         return None
 
@@ -246,26 +265,39 @@ class TaskLoop:
 
     async def _drive(self, steps: Steps) -> None:
         answer: BaseException | None = None
-        while True:
-            try:
-                step = steps.send(answer)
-            except StopIteration:
-                return
-            answer = None
-            if isinstance(step, Sleep):
-                await self._work.clock.asleep(step.seconds)
-            elif isinstance(step, Call):
-                answer = await self._consume(step.elements)
+        try:
+            while True:
+                answer = await self._take(steps.send(answer))
+        except StopIteration:
+            return
+        finally:
+            answer = None  # see above
+
+    async def _take(self, step: Step) -> BaseException | None:
+        if isinstance(step, Sleep):
+            await self._work.clock.asleep(step.seconds)
+            return None
+        if isinstance(step, Call):
+            return await self._consume(step.elements)
+        try:
+            if self.home is None:
+                step.fn()  # nothing else runs on this loop; and at exit of the process no other thread can be had
             else:
-                try:
-                    await asyncio.to_thread(step.fn)
-                except asyncio.CancelledError:
-                    raise
-                except BaseException as error:
-                    answer = error
+                await asyncio.to_thread(step.fn)
+        except BaseException as error:
+            _refuse_end(error)
+            return error
+        return None
 
 
 Loop = ThreadLoop | TaskLoop
+
+
+def _refuse_end(error: BaseException) -> None:
+    """Raise a cancellation that is meant for the task itself, and not one that its consumer has come up with."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
 
 
 def _closings(work: Work) -> list[Callable[[], Any]]:
@@ -276,8 +308,12 @@ def _closings(work: Work) -> list[Callable[[], Any]]:
 
 def _died(core: Core, work: Work, error: BaseException) -> None:
     """A consumer's loop cannot go on: nothing more is taken, since nobody would handle it."""
-    work.error = error
     name = work.lane.name
+    if isinstance(error, asyncio.CancelledError):  # whoever closes the ring is not the one that is cancelled
+        work.error = HoldfastError(f"consumer {name!r} was cancelled before the ring was closed: aclose() comes first")
+        work.error.__cause__ = error
+    else:
+        work.error = error
     _logger.critical("ring %s, consumer %s cannot go on", work.ring, name, exc_info=error)
     core.close(f"ring {work.ring!r} takes no more elements: consumer {name!r} cannot go on: {error!r}")
 

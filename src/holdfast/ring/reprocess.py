@@ -2,8 +2,9 @@
 
 The file is moved aside first, as `<file>.<n>.reprocessing`: what dies meanwhile goes to a new one. Letters that went
 through are gone; those that fail again, and lines that are no letters of this ring, are appended to the file anew. What
-is not done when it is stopped is put back. Only a crash leaves the moved file behind: the next reprocessing takes it up
-first, and its letters are then handled a second time.
+is not done when it is stopped is put back. Only a crash leaves the moved file behind, in which those that went through
+are marked: the next reprocessing takes it up first, and handles the one again that the crash has interrupted, and those
+that have failed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -44,6 +45,10 @@ _logger = logging.getLogger("holdfast.ring")
 
 _AT_ONCE: Final = 100
 """So many lines that are kept are written at once."""
+
+_LETTER: Final = b'{"id":'
+_DONE: Final = b'\0"id":'
+"""What a line begins with, and what it begins with once its letter has been handled."""
 
 Classify = Callable[[BaseException], Failure]
 
@@ -145,6 +150,9 @@ class _Run:
         self._classify = classify
         self._seen: set[str] = set()
         self._lines: list[bytes] = []
+        self._file = -1
+        self._at = 0
+        """Where the line at hand begins in the moved file."""
         self.counts = Reprocessed()
 
     def take(self, file: BinaryIO) -> BaseException | None:
@@ -152,19 +160,20 @@ class _Run:
 
         When it returns, the file holds nothing any more that is not done, or in the file of letters again.
         """
-        lines = (line.rstrip(b"\r\n") for line in file)
+        self._file, self._at = file.fileno(), 0
         stopped: BaseException | None = None
-        for line in lines:
+        for line in file:
             try:
-                self._do(line)
+                self._do(line.rstrip(b"\r\n"))
             except BaseException as error:  # an interrupt too: it is raised again when the rest is safe
                 stopped = error
-                self._put_back(itertools.chain([line], lines))
+                self._put_back(itertools.chain([line], file))
+            self._at += len(line)
         self._flush()
         return stopped
 
     def _do(self, line: bytes) -> None:
-        if not line.strip():
+        if not line.strip() or line.startswith(_DONE):
             return
         letter = letter_in(line)
         if letter is None:
@@ -202,7 +211,14 @@ class _Run:
             self._keep(line_of(again))
             self._count(failed=1)
         else:
+            self._mark_done(line)
             self._count(done=1)
+
+    def _mark_done(self, line: bytes) -> None:
+        """Of all letters that went through, a crash makes the next reprocessing repeat none."""
+        if line.startswith(_LETTER) and os.name == "posix":  # one that was written by hand may begin otherwise
+            with suppress(OSError):
+                os.pwrite(self._file, _DONE[:1], self._at)
 
     def _count(self, *, done: int = 0, failed: int = 0, kept: int = 0, unreadable: int = 0) -> None:
         now = self.counts
@@ -222,8 +238,8 @@ class _Run:
 
     def _put_back(self, lines: Iterator[bytes]) -> None:
         for line in lines:
-            if line.strip():
-                self._keep(line)
+            if line.strip() and not line.startswith(_DONE):
+                self._keep(line.rstrip(b"\r\n"))
 
     def _flush(self) -> None:
         append_lines(self._path, self._lines)

@@ -94,7 +94,9 @@ class Slots:
         pieces, ends = self._pieces, self._ends
         past = bisect_right(ends, limit, low, high)
         first = pieces[low]
-        skipped = begin - ends[low] + len(first)
+        # By the end of the piece before it, whose place is another's only when all are in use: by the length of a list
+        # that was changed, any change would look right.
+        skipped = begin - (ends[low - 1] if closed - piece < self.size else ends[low] - len(first))
         if past == low:  # the limit is inside of it
             elements, end = first[skipped : skipped + limit - begin], limit
         else:
@@ -118,8 +120,11 @@ class Slots:
         low = piece & self._mask
         past = bisect_right(self._ends, reach, low, min(low + min(closed - piece, AHEAD), self.size))
         found = self._pieces[low:past]
+        end = self._ends[low - 1]
         for place, one in enumerate(found):
-            if not batch_size >> 1 < len(one) <= batch_size:
+            end += len(one)
+            # One that was changed since is left to `take`, which says so.
+            if not batch_size >> 1 < len(one) <= batch_size or end != self._ends[low + place]:
                 del found[place:]
                 break
         found.reverse()
@@ -127,7 +132,10 @@ class Slots:
 
     def piece_at(self, piece: int, count: int) -> int:
         """The piece that has the element of this count, which is not before this piece: for whoever skips some."""
-        closed, _, _ = self.head
+        closed, end, gathered = self.head
+        if gathered and count == end + len(gathered):
+            self._close(closed, end, gathered)  # or more would come into a piece that it is through with
+            closed += 1
         while piece < closed and self._ends[piece & self._mask] <= count:
             piece += 1
         return piece

@@ -20,6 +20,7 @@ from holdfast.policy.classify import classify
 from holdfast.policy.judge import Bury, RetryAt, judge
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Clock
+from holdfast.redact import error_in_words
 from holdfast.ring.checkpoints import Checkpoint, Checkpoints
 from holdfast.ring.consumer import Callee
 from holdfast.ring.given_up import GivenUp, Letters
@@ -243,7 +244,7 @@ class Work(Struct, kw_only=True, eq=False):
         written: list[int] = []
         while (error := (yield Do(lambda: written.append(letters.write(given_up))))) is not None:
             tries += 1
-            self._log(logging.ERROR, "its dead letters cannot be written, and it waits: %r", error)
+            self._log(logging.ERROR, "its dead letters cannot be written, and it waits: %s", error_in_words(error))
             self.lane.doing = f"waits to write dead letters: {error}"
             yield Sleep(_AGAIN.delay(min(tries, 20), rng=self.rng))
         self.lane.doing = ""
@@ -290,6 +291,15 @@ class Work(Struct, kw_only=True, eq=False):
             raise error
         lane.checkpoint_error = str(error)
         self._log(logging.ERROR, "its checkpoint cannot be saved, and it goes on: %s", error)
+
+    def save_last(self) -> Steps:
+        """The same at the end. What cannot be saved now never is, and whoever closes the ring is told."""
+        yield from self.save_now()
+        if self.lane.checkpoint_error:
+            self.error = CheckpointError(
+                f"the last checkpoint of consumer {self.lane.name!r} was not saved, so a restart repeats what came "
+                f"since the one before: {self.lane.checkpoint_error}"
+            )
 
     def _log(self, level: int, text: str, *values: object) -> None:
         lane = self.lane

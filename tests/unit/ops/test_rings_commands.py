@@ -221,3 +221,14 @@ def test_letters_of_rings_are_no_unknown_tasks() -> None:
     tally = Tally("ring:prices", "prices/enrich", JobState.DEAD_LETTER, 1)
     found = replace(WELL, stats=Stats(now=0.0, tallies=[tally]))
     assert task_check(found, ()).is_ok
+
+
+def test_the_doctor_says_what_takes_up_letters_that_wait_for_a_ring() -> None:
+    def told(*queues: str) -> str:
+        late = dict.fromkeys(queues, 0.0)
+        found = replace(WELL, stats=Stats(now=1e6, oldest_ready_at=late, workers=[process_with()]))
+        return next(one.help for one in store_checks(found) if one.name == "stuck jobs")
+
+    assert told("ring:prices") == "start the program that has the ring prices: no worker takes its letters"
+    assert "more workers" in told("ring:prices", "default")
+    assert "ring" not in told("default")

@@ -300,4 +300,25 @@ def test_a_disk_that_takes_nothing_back_loses_nothing(path: Path, monkeypatch: p
             reprocess(path, Seen(["bad"]))
     assert left_in(path.parent) == ["letters.jsonl.1.reprocessing"]
     seen = Seen()
+    assert reprocess(path, seen) == Reprocessed(done=1)
+    assert seen.elements == [("bad",)]
+
+
+def test_letters_that_went_through_before_a_crash_are_not_handled_again(path: Path) -> None:
+    letters_at(path).write([given_up(one) for one in "abcd"])
+    left = path.with_name(f"{path.name}.1.reprocessing")
+    crashed = path.with_name("as a crash leaves it")
+
+    class Dying(Seen):
+        def __call__(self, elements: tuple[Any, ...]) -> None:
+            if elements == ("d",):
+                crashed.write_bytes(left.read_bytes())
+            super().__call__(elements)
+
+    assert reprocess(path, Dying(["b"])) == Reprocessed(done=3, failed=1)
+    path.unlink()
+    crashed.rename(left)
+    seen = Seen()
     assert reprocess(path, seen) == Reprocessed(done=2)
+    assert seen.elements == [("b",), ("d",)]
+    assert left_in(path.parent) == []

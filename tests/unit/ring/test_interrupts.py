@@ -1,0 +1,262 @@
+"""Ctrl-C at any point of a call: the ring goes on, nothing is taken twice, and nothing is lost of what was taken.
+
+An interrupt comes between two instructions, and only after one at which Python looks for signals: a call, the beginning
+of a function, or a jump back. Each such point of the ring's own code is interrupted once.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final
+
+import pytest
+
+import holdfast.ring
+from holdfast.errors import RingClosed, RingFull
+from holdfast.ring import Disruptor
+from holdfast.ring.core import Core, Waiter
+from holdfast.ring.lane import Lane
+from tests.unit.ring.rings import PATIENCE_S, Kept, core_of, drain, flat, produce
+
+_HERE: Final = str(Path(holdfast.ring.__file__).parent)
+_LOOKS: Final = {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "RESUME"}
+
+
+@functools.cache
+def _points(code: CodeType) -> tuple[dict[int, str], dict[int, int]]:
+    """The instructions of a function, and where an error in each of them is handled."""
+    names = {one.offset: one.opname for one in dis.get_instructions(code)}
+    handlers = {
+        offset: entry.target
+        for entry in dis._parse_exception_table(code)  # type: ignore[attr-defined]
+        for offset in range(entry.start, entry.end)
+    }
+    return names, handlers
+
+
+def interrupted(call: Callable[[], object], at: int) -> bool:
+    """Make this call, with an interrupt at the point of this number; say whether it came so far."""
+    before: dict[FrameType, int] = {}
+    left = at
+
+    def trace(frame: FrameType, event: str, arg: Any) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(_HERE):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            names, handlers = _points(frame.f_code)
+            last, now = before.get(frame, -1), frame.f_lasti
+            before[frame] = now
+            # One whose error is handled elsewhere is past the end of a block that the real interrupt would be in.
+            if names.get(last) in _LOOKS and handlers.get(last) == handlers.get(now):
+                left -= 1
+                if not left:
+                    raise KeyboardInterrupt
+        return trace
+
+    was = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        assert left <= 0
+        return True
+    except (RingFull, RingClosed):
+        return False
+    finally:
+        sys.settrace(was)
+    return False
+
+
+def each_point(make: Callable[[], Any], call: Callable[[Any], object]) -> Iterator[Any]:
+    """What is made, after this call was interrupted: at each point once."""
+    for at in range(1, 2_000):
+        made = make()
+        if not interrupted(lambda: call(made), at):  # noqa: B023 - called at once
+            assert at > 3, "nothing was interrupted at all"
+            return
+        yield made
+    raise AssertionError("it has no end")
+
+
+class Stage:
+    """A small ring without threads, with two consumers and some producers that wait; and what should come of it."""
+
+    def __init__(self, taken: list[list[int]], waiting: Sequence[list[int]] = (), offset: int | None = None) -> None:
+        self.lanes = [Lane("a", [], 3)]
+        self.lanes.append(Lane("b", [self.lanes[0]], 50))
+        self.core: Core = core_of(64, *self.lanes)
+        self.seen: dict[str, list[int]] = {"a": [], "b": []}
+        self.offset = offset
+        self.sent: list[list[int]] = []
+        self.waiters: list[tuple[Waiter, threading.Event]] = []
+        for elements in taken:
+            assert produce(self.core, elements, self.next_offset(elements))
+        for elements in waiting:
+            self.core.wait(self.waiter(elements))
+        assert all(not waiter.is_taken for waiter, _ in self.waiters)
+
+    def next_offset(self, elements: list[int]) -> int | None:
+        self.sent.append(elements)
+        return None if self.offset is None else self.offset + elements[0]
+
+    def waiter(self, elements: list[int]) -> Waiter:
+        woken = threading.Event()
+        waiter = Waiter(elements, self.next_offset(elements), woken.set)
+        self.waiters.append((waiter, woken))
+        return waiter
+
+    def turn(self) -> None:
+        for _ in range(4):
+            for lane in self.lanes:
+                self.seen[lane.name] += flat(drain(self.core, lane))
+
+    def check(self, *, returned: list[list[int]], is_closed: bool = False) -> None:
+        """All that was taken comes once, whole and in order, and the ring goes on."""
+        for waiter, woken in self.waiters:
+            self.core.forget(waiter)
+            assert waiter.is_taken != (waiter.error is not None) or not woken.is_set()
+        self.turn()
+        waited = [list(waiter.elements) for waiter, _ in self.waiters if waiter.is_taken]
+        last = [] if is_closed else [[10_000]]
+        for elements in last:
+            assert produce(self.core, elements, self.next_offset(elements))
+        self.turn()
+        a = self.seen["a"]
+        assert a == self.seen["b"]
+        assert a == flat(one for one in self.sent if set(one) <= set(a)), "whole, once, and in order"
+        for elements in [*returned, *waited, *last]:
+            assert set(elements) <= set(a)
+        for waiter, _ in self.waiters:
+            assert waiter.is_taken == (set(waiter.elements) <= set(a))
+        assert self.core.look() == (len(a), 0, 0)
+        assert not any(self.core.slots._pieces)
+        assert not self.core.lock.locked()
+
+
+def long(n: int, first: int) -> list[int]:
+    return list(range(first, first + n))
+
+
+@pytest.mark.parametrize("elements", [[100], long(40, 100)], ids=["short", "long"])
+@pytest.mark.parametrize("offset", [None, 5])
+@pytest.mark.parametrize("is_asleep", [True, False])
+def test_an_interrupt_where_there_is_room(elements: list[int], offset: int | None, is_asleep: bool) -> None:
+    def make() -> Stage:
+        stage = Stage([[1], [2, 3]], offset=offset)
+        if is_asleep:
+            stage.turn()
+        return stage
+
+    for stage in each_point(make, lambda stage: produce(stage.core, elements, stage.next_offset(elements))):
+        stage.turn()
+        stage.check(returned=[[1], [2, 3]])
+
+
+def test_an_interrupt_of_one_that_has_to_wait() -> None:
+    for stage in each_point(lambda: Stage([long(60, 0)]), lambda stage: stage.core.wait(stage.waiter(long(10, 100)))):
+        stage.turn()
+        stage.check(returned=[long(60, 0)])
+
+
+@pytest.mark.parametrize("offset", [None, 5])
+def test_an_interrupt_of_one_that_lets_others_in(offset: int | None) -> None:
+    """By no longer waiting: those behind it have room, and are not forgotten half-way."""
+
+    def make() -> Stage:
+        return Stage([long(50, 0)], [long(40, 100), [200, 201], [210], long(10, 220)], offset)
+
+    for stage in each_point(make, lambda stage: stage.core.forget(stage.waiters[0][0])):
+        stage.turn()
+        for waiter, woken in stage.waiters[1:]:
+            assert waiter.is_taken, "a consumer goes on with what was interrupted"
+            assert woken.is_set()
+        stage.check(returned=[long(50, 0)])
+
+
+def test_an_interrupt_of_one_that_closes_the_ring() -> None:
+    def make() -> Stage:
+        return Stage([long(60, 0)], [long(10, 100), [200]])
+
+    for stage in each_point(make, lambda stage: stage.core.close("closed")):
+        stage.core.close("closed again")
+        for waiter, woken in stage.waiters:
+            assert isinstance(waiter.error, RingClosed)
+            assert woken.is_set()
+        stage.check(returned=[long(60, 0)], is_closed=True)
+
+
+def test_an_interrupt_of_one_that_closes_leaves_nobody_waiting_for_ever() -> None:
+    def make() -> Stage:
+        return Stage([long(60, 0)], [long(10, 100), [200]])
+
+    for stage in each_point(make, lambda stage: stage.core.close("closed")):
+        stage.turn()
+        for waiter, woken in stage.waiters:
+            assert woken.is_set()
+            assert waiter.is_taken != bool(stage.core.why_closed)
+        stage.check(returned=[long(60, 0)], is_closed=bool(stage.core.why_closed))
+
+
+class Valve(Kept):
+    """A consumer that gets on with one batch whenever somebody waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.permits = threading.Semaphore(0)
+
+    def consume(self, elements: Any) -> None:
+        assert self.permits.acquire(timeout=PATIENCE_S)
+        super().consume(elements)
+
+
+def test_an_interrupt_of_produce_at_every_point_while_it_waits_and_while_it_does_not() -> None:
+    valve, is_over = Valve(), threading.Event()
+    ring = Disruptor[int](name="prices", size=64)
+    ring.register_consumer(valve)
+
+    def open_it() -> None:
+        while not is_over.wait(0.0005):
+            if ring.stats().blocked:
+                valve.permits.release()
+
+    opener = threading.Thread(target=open_it)
+    opener.start()
+    numbers = itertools.count()
+    sent: list[tuple[list[int], bool]] = []
+    points: dict[tuple[int, bool], int] = {}
+
+    def run(n: int, is_full: bool) -> None:
+        for at in range(1, 2_000):
+            while is_full and ring.try_produce(some := [next(numbers)]):
+                sent.append((some, True))
+            elements = [next(numbers) for _ in range(n)]
+            was = interrupted(lambda: ring.produce(elements), at)  # noqa: B023 - called at once
+            sent.append((elements, not was))
+            if not was:
+                points[n, is_full] = at
+                return
+
+    try:
+        for n in (1, 40, 100):
+            for is_full in (False, True):
+                run(n, is_full)
+    finally:
+        is_over.set()
+        opener.join()
+        valve.permits.release(100_000)
+    ring.produce([-1])
+    ring.close(PATIENCE_S)
+    seen = set(valve.elements)
+    taken = [one for one, _ in sent if set(one) & seen]
+    assert valve.elements == [*flat(taken), -1], "whole, once and in order"
+    assert all(set(one) <= seen for one, has_returned in sent if has_returned)
+    assert all(number > 25 for (_, is_full), number in points.items() if is_full), "it was interrupted as it waited"
