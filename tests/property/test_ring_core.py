@@ -51,10 +51,11 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         shapes.append(
             Shape(tuple(sorted(after)), draw(st.sampled_from([1, 3, 40, 64, 100])), draw(st.integers(0, 300)))
         )
-    lengths = st.one_of(st.integers(1, 5), st.integers(28, 45), st.integers(60, 150))
+    size = draw(st.sampled_from([1, 4, 64, 256]))
+    lengths = st.one_of(st.integers(1, max(size // 4, 1)), st.integers(1, 5), st.integers(28, 45), st.integers(60, 150))
     act = st.builds(Act, verb=st.sampled_from(VERBS), number=lengths, gap=st.sampled_from([0, 0, 0, 1, 50]))
     return Scenario(
-        draw(st.sampled_from([1, 4, 64, 256])),
+        size,
         draw(st.booleans()),
         tuple(shapes),
         tuple(draw(st.lists(act, min_size=5, max_size=80))),

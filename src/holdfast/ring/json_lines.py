@@ -23,6 +23,7 @@ from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError
 from holdfast.json_values import UNSTORABLE
 from holdfast.redact import redacted_text
+from holdfast.ring import whole_file
 from holdfast.ring.given_up import Encode, GivenUp, LetterIds, Letters, Unwritten, kept
 from holdfast.runtime.ring_letters import refuse_depth
 from holdfast.runtime.run import storable
@@ -237,13 +238,7 @@ def is_in_place(file: int, path: Path) -> bool:
 
 def sync_folder(path: Path) -> None:
     """Make the name of a file durable, where the platform can."""
-    if os.name != "posix":
-        return
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    whole_file.sync_folder(str(path.parent))
 
 
 # ---------------------------------------------------------------- reading

@@ -16,6 +16,7 @@ from holdfast.policy.budget import BudgetConfig
 from holdfast.policy.classify import classify
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import RingReport
+from holdfast.redact import error_in_words
 from holdfast.ring.given_up import Hand
 from holdfast.ring.letters import KEEP_S
 from holdfast.runtime.outage import AGAIN
@@ -114,8 +115,12 @@ class Link:
             )
             try:
                 code = await worker.run()
-            except Exception:  # whatever it is, the ring must not stop for it
-                _logger.exception("the ring %s has no link to its store, and tries again", self._name)
+            except Exception as error:  # whatever it is, the ring must not stop for it
+                if self._closing.is_set():  # at the end of a process that has not closed it no executor works any more
+                    why = error_in_words(error)
+                    _logger.warning("the ring %s could not take leave, and is shown for a while: %s", self._name, why)
+                else:
+                    _logger.exception("the ring %s has no link to its store, and tries again", self._name)
                 tries += 1
             else:
                 tries = 0 if code is Exit.DRAINED else tries + 1

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import CoroutineType
 from typing import Any, Final
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, RingClosed
 from holdfast.ports import BATCH_BOUNDS_S
 from holdfast.ring.core import END, SLEEP, Core
 from holdfast.ring.lane import Errand, LoopBell, ThreadBell
@@ -116,7 +116,7 @@ class ThreadLoop:
             if error is not None:
                 self._drive(work.redo(errand.elements, error))
         except BaseException as failure:
-            errand.future.set_exception(failure)
+            errand.future.set_exception(_told(failure))
         else:
             errand.future.set_result(None)
         finally:
@@ -244,7 +244,8 @@ class TaskLoop:
             async with self._work.clock.timeout(limit_s):
                 await self._work.callee.consume(elements)
         except BaseException as error:
-            _refuse_end(error)
+            if _is_end(error):
+                raise
             return error
         return None
 
@@ -255,9 +256,10 @@ class TaskLoop:
             if (error := await self._consume(errand.elements)) is not None:
                 await self._drive(work.redo(errand.elements, error))
         except BaseException as failure:
-            errand.future.set_exception(failure)
-            if isinstance(failure, asyncio.CancelledError):
+            if _is_end(failure):
+                errand.future.set_exception(RingClosed(f"consumer {work.lane.name!r} was cancelled"))
                 raise
+            errand.future.set_exception(_told(failure))
         else:
             errand.future.set_result(None)
         finally:
@@ -285,7 +287,8 @@ class TaskLoop:
             else:
                 await asyncio.to_thread(step.fn)
         except BaseException as error:
-            _refuse_end(error)
+            if _is_end(error):
+                raise
             return error
         return None
 
@@ -293,11 +296,19 @@ class TaskLoop:
 Loop = ThreadLoop | TaskLoop
 
 
-def _refuse_end(error: BaseException) -> None:
-    """Raise a cancellation that is meant for the task itself, and not one that its consumer has come up with."""
+def _is_end(error: BaseException) -> bool:
+    """Whether it is this task that is cancelled; a consumer may come up with such an error by itself."""
     task = asyncio.current_task()
-    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-        raise error
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def _told(error: BaseException) -> Exception:
+    """An error as whoever has handed in an errand may get it: SystemExit and the like would end the wrong thread."""
+    if isinstance(error, Exception):
+        return error
+    told = HoldfastError(f"the consumer raised {error!r}")
+    told.__cause__ = error
+    return told
 
 
 def _closings(work: Work) -> list[Callable[[], Any]]:

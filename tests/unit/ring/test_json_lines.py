@@ -105,6 +105,21 @@ def test_what_a_full_disk_takes_in_part_is_taken_back(path: Path, monkeypatch: p
     assert [letter.elements for letter in read_letters(path)] == [("a",), ("b",)]
 
 
+def test_a_file_system_that_cannot_flush_folders_takes_letters_all_the_same(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush = os.fsync
+
+    def files_alone(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        flush(file)
+
+    monkeypatch.setattr("os.fsync", files_alone)
+    letters_at(path).write([given_up("a")])
+    assert reprocess(path, Seen()) == Reprocessed(done=1)
+
+
 def test_a_line_that_came_twice_all_the_same_is_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     letters, one = letters_at(path), given_up("a")
 

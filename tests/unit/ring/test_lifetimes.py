@@ -28,7 +28,6 @@ class Element:
 def no_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Pytest keeps log records, with the errors in them."""
     monkeypatch.setattr(logging.getLogger("holdfast.ring"), "disabled", True)
-    gc.collect()
     gc.disable()
     yield
     gc.enable()

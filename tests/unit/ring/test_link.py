@@ -14,7 +14,7 @@ import pytest
 from holdfast.app import App
 from holdfast.clock import SystemClock
 from holdfast.errors import RingClosed, StoreAway
-from holdfast.ports import Exchange, Exchanged, RingReport, Store
+from holdfast.ports import Beat, Exchange, Exchanged, RingReport, Store, WorkerRecord
 from holdfast.ring.given_up import Decode, Hand
 from holdfast.ring.letters import inbox_letters
 from holdfast.ring.link import Link
@@ -308,6 +308,25 @@ def test_a_store_that_cannot_be_used_is_told_and_tried_again(app: App, caplog: p
         odd.is_back = True
         until(app, lambda: bool(app.stats(0).workers))
     assert "has no link to its store, and tries again" in caplog.text
+
+
+def test_one_that_cannot_take_leave_says_so_in_one_line_and_tries_nothing_again(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    class AtExit(Away):
+        async def heartbeat(self, worker: WorkerRecord) -> Beat:
+            if not worker.lease_s:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            return await self._store.heartbeat(worker)
+
+    app._store = store = AtExit(app.store)
+    store.is_back = True
+    with linked(app, enrich=Hand(Consumer())) as link:
+        until(app, lambda: bool(app.stats(0).workers))
+    assert not link._thread.is_alive()
+    (line,) = [one for one in caplog.records if one.name == "holdfast.ring"]
+    assert line.getMessage().startswith("the ring prices could not take leave, and is shown for a while: RuntimeError")
+    assert line.exc_info is None
 
 
 def test_it_can_be_closed_before_it_has_begun(app: App) -> None:

@@ -39,6 +39,17 @@ def test_a_gathered_piece_is_closed_at_its_longest() -> None:
     assert slots.take(following, GATHERED, 4 * GATHERED)[0] == [GATHERED]
 
 
+def test_a_batch_ends_with_the_last_place_and_the_next_one_begins_with_the_first() -> None:
+    slots = Slots(4)
+    for n in range(3):
+        slots.add(large(40, 40 * n), None)
+    slots.free(3, 120)
+    for n in range(3, 6):
+        slots.add(large(40, 40 * n), None)
+    assert slots.take(3, 120, 1000) == (large(40, 120), 4)
+    assert slots.take(4, 160, 1000) == (large(80, 160), 6)
+
+
 def test_a_long_list_after_short_ones_stands_behind_them() -> None:
     slots = Slots(1024)
     slots.add([0, 1], None)
