@@ -120,11 +120,11 @@ class Slots:
         low = piece & self._mask
         past = bisect_right(self._ends, reach, low, min(low + min(closed - piece, AHEAD), self.size))
         found = self._pieces[low:past]
-        end = self._ends[low - 1]
-        for place, one in enumerate(found):
-            end += len(one)
+        half, end = batch_size >> 1, self._ends[low - 1]
+        for place, n in enumerate(map(len, found)):
+            end += n
             # One that was changed since is left to `take`, which says so.
-            if not batch_size >> 1 < len(one) <= batch_size or end != self._ends[low + place]:
+            if n <= half or n > batch_size or end != self._ends[low + place]:
                 del found[place:]
                 break
         found.reverse()
