@@ -84,14 +84,14 @@ async def _ring_to_loop(load: Load) -> float:
 
 
 async def _ring_from_loop(load: Load) -> float:
-    consumer = Sum(load.count)
+    consumer = Sum()
     async with open_ring() as ring:
         ring.register_consumer(consumer, name="consumer")
         began = time.perf_counter()
         for _ in range(load.passes):
             for item in load.items:
                 await ring.aproduce([item] if load.batch == 1 else item)
-        await asyncio.to_thread(consumer.is_done.wait)
+        await ring.aclose()
         seconds = time.perf_counter() - began
     check([consumer.total], load)
     return seconds

@@ -22,7 +22,7 @@ from holdfast.app.rings import RingDesk
 from holdfast.app.sending import asend, send
 from holdfast.app.stats import AppStats, stats_of
 from holdfast.app.streams import StreamDesk, making_progress
-from holdfast.app.task import Call, Task, checked_name, checked_priority
+from holdfast.app.task import Call, Task, checked_name, checked_priority, checked_queue
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError
 from holdfast.policy import bounds
@@ -228,7 +228,7 @@ class App:
                 is_async=is_async(fn),
                 takes_context=takes_context,
                 arguments=Arguments(fn, skip_first=takes_context),
-                queue=checked_name("queue", queue),
+                queue=checked_queue(queue),
                 priority=checked_priority(priority),
                 retry=_checked("retry", retry, RetryPolicy) or RetryPolicy(),
                 breaker=key,

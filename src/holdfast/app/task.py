@@ -22,8 +22,10 @@ from holdfast.ports import Enqueued
 from holdfast.runtime.context import JobContext
 from holdfast.runtime.guards.policy import Policy
 from holdfast.runtime.inline import InlineDesk, inline_delivery
+from holdfast.runtime.ring_origins import QUEUE as RINGS
 from holdfast.runtime.shared.names import breaker_gate
 from holdfast.runtime.spec import TaskSpec, limit_gates
+from holdfast.runtime.streams.origins import QUEUE as STREAMS
 from holdfast.types import Discard, JobRecord, NewJob, Snooze
 
 if TYPE_CHECKING:
@@ -43,6 +45,16 @@ def checked_name(field: str, value: object, *, may_be_empty: bool = False) -> st
     if isinstance(value, str) and (value or may_be_empty) and len(value) <= _MAX_NAME and value.isprintable():
         return value
     raise ConfigError(f"{field}={value!r}: must be printable text of 1 to {_MAX_NAME} characters")
+
+
+def checked_queue(value: object) -> str:
+    """The name of a queue for jobs: those of dead letters, `ring:` and `stream:` with a name, are none."""
+    name = checked_name("queue", value)
+    if name.startswith((RINGS, STREAMS)):
+        raise ConfigError(
+            f"queue={value!r}: must not begin with {RINGS!r} or {STREAMS!r}: dead letters have such queues"
+        )
+    return name
 
 
 def checked_priority(value: object) -> int:
@@ -81,7 +93,7 @@ class Options(Struct, frozen=True, kw_only=True):
         if self.priority is not None:
             checked_priority(self.priority)
         if self.queue is not None:
-            checked_name("queue", self.queue)
+            checked_queue(self.queue)
         for field in ("tenant", "user", "project"):
             checked_name(field, getattr(self, field), may_be_empty=True)
         if self.idempotency_key is not None:

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from holdfast.errors import ConfigError, RingClosed
+from holdfast.ring.given_up import Unhandled
 from holdfast.ring.lane import Errand, Lane
 from holdfast.ring.slots import GATHERED, SMALL, Slots
 
@@ -60,8 +61,8 @@ class Core:
         self._gathered = self.slots.head[2]
         """The list that small calls add to; and how long it may be without a further question."""
         self._room = 0
-        self._low = size - size // 4
-        """Producers that wait go on when a quarter of the ring is free: one at a time would be a wake-up for each."""
+        self._low = size // 2
+        """Producers that wait go on when half of the ring is free: one at a time would be a wake-up for each."""
 
     # ---- before anything is produced
 
@@ -221,7 +222,7 @@ class Core:
                 limit = min(limit, end + len(gathered))
             if slots.gaps:
                 lane.is_hasty = False  # each batch has its own offset, and may end inside of a piece
-                limit = self._within_offsets(lane)
+                limit, _garbage = self._within_offsets(lane)
                 done = lane.done
             if limit > done:
                 self._room = -1  # an interrupt must not leave a list to be gathered in that is a piece by then
@@ -246,8 +247,12 @@ class Core:
                 self._sleeping.append(lane)
         return SLEEP
 
-    def _within_offsets(self, lane: Lane) -> int:
-        """Skip what was done before the ring began. How far the next batch can go: not over a gap in the offsets."""
+    def _within_offsets(self, lane: Lane) -> tuple[int, object]:
+        """Skip what was done before the ring began. How far the next batch can go: not over a gap in the offsets.
+
+        And what was let go of.
+        """
+        garbage: list[object] = []
         # Each time anew: room that is made by skipping may let a producer in that waits.
         while lane.done < (reach := min([one.done for one in lane.after], default=self.slots.produced)):
             shift, gap = self.slots.shift_at(lane.done)
@@ -257,12 +262,12 @@ class Core:
                 lane.offset = lane.done + shift
                 # Where skipping ended with a piece that was still gathered, the next element is in a later one.
                 lane.piece = self.slots.piece_at(lane.piece, lane.done)
-                return min(end, lane.done + lane.batch_size)
+                return min(end, lane.done + lane.batch_size), garbage
             lane.done = lane.end = min(end, lane.skip_to - shift)
             lane.piece = lane.next_piece = self.slots.piece_at(lane.piece, lane.done)
             self._wake_followers(lane)
-            self._open_gate()
-        return lane.done
+            garbage.append(self._open_gate())
+        return lane.done, garbage
 
     def _wake_followers(self, lane: Lane) -> None:
         for one in lane.followers:
@@ -291,7 +296,7 @@ class Core:
         future: Future[None] = Future()
         with self.lock:
             if self.why_closed:
-                raise RingClosed(self.why_closed)
+                raise Unhandled(self.why_closed)
             lane.errands.append(Errand(list(elements), future))
             lane.bell.ring()
         return future
@@ -308,7 +313,7 @@ class Core:
                 lane.is_asleep = False
                 lane.bell.ring()
                 while lane.errands:
-                    lane.errands.popleft().future.set_exception(RingClosed(self.why_closed))
+                    lane.errands.popleft().future.set_exception(Unhandled(self.why_closed))
             self._sleeping.clear()
 
     def ended(self, lane: Lane) -> None:

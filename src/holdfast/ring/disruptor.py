@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from holdfast.clock import SystemClock, chance
-from holdfast.errors import ConfigError, HoldfastError, RingFull, RingStuck
+from holdfast.errors import CheckpointError, ConfigError, HoldfastError, RingFull, RingStuck
 from holdfast.policy import bounds
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Clock, RingReport
@@ -34,6 +34,8 @@ from holdfast.ring.signals import CODE, Signals
 from holdfast.ring.work import ErrorHandler, Work
 from holdfast.runtime.guards.functions import is_async
 from holdfast.runtime.machine import resident_bytes
+from holdfast.runtime.rings import troubles
+from holdfast.runtime.streams.progress import in_one_line
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -487,13 +489,17 @@ class Disruptor(Generic[T]):
                     work.lane.report(
                         produced, now_s, self._meters[name].rate(now_s, work.lane.processed), self.stuck_after
                     )
-                    for name, work in self._works.items()
+                    for name, work in list(self._works.items())
                 ),
             )
 
     def check(self) -> None:
-        """Raise RingStuck, with their names, where consumers have been at one batch for longer than `stuck_after`."""
-        stuck = [one for one in self.stats().consumers if one.is_stuck]
+        """Raise RingStuck, with their names, where consumers have been at one batch for longer than `stuck_after`.
+
+        CheckpointError where none are, and a checkpoint cannot be saved: a restart would repeat what came since.
+        """
+        report = self.stats()
+        stuck = [one for one in report.consumers if one.is_stuck]
         if stuck:
             some = ", ".join(
                 f"{one.name!r} has been at batch {one.batch} for {one.running_s:.0f} s"
@@ -501,6 +507,8 @@ class Disruptor(Generic[T]):
                 for one in stuck
             )
             raise RingStuck(f"ring {self.name!r}: {some}", {one.name: one.lag for one in stuck})
+        if unsaved := list(troubles(report)):
+            raise CheckpointError(in_one_line(unsaved))
 
     def __repr__(self) -> str:
         return f"<Disruptor {self.name!r} {len(self._works)} consumers>"

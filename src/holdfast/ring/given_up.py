@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.clock import new_token
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, RingClosed
 from holdfast.json_values import ENCODER, UNSTORABLE, difference, refuse_lies, why
 from holdfast.redact import error_in_words
 from holdfast.runtime.ring_letters import stub_of
@@ -81,12 +81,19 @@ class Letters(Protocol):
         """Nothing more is written."""
 
 
+class Unhandled(RingClosed):
+    """A consumer was not, or not to the end, at elements that it was given once more: its ring is closing.
+
+    Never what a consumer has raised itself, such as the RingClosed of another ring that it feeds.
+    """
+
+
 class Hand(Struct, frozen=True, eq=False):
     """A consumer of a running ring, for elements that it is given once more."""
 
     handle: Callable[[tuple[Any, ...]], None]
-    """Blocks until the consumer has handled them, on its own thread and under its retry policy; raises what it raised.
-    RingClosed: they were not handled, as the ring is closing."""
+    """Blocks until the consumer has handled them, on its own thread and under its retry policy; raises what it raised;
+    Unhandled where they have to wait for the ring's next run."""
     decode: Decode | None = None
 
     def __call__(self, values: Sequence[Any]) -> None:

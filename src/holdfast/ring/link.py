@@ -10,14 +10,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.clock import chance
-from holdfast.errors import Invalid, RingClosed
+from holdfast.errors import Invalid
 from holdfast.policy.breaker import BreakerConfig
 from holdfast.policy.budget import BudgetConfig
 from holdfast.policy.classify import classify
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import RingReport
 from holdfast.redact import error_in_words
-from holdfast.ring.given_up import Hand
+from holdfast.ring.given_up import Hand, Unhandled
 from holdfast.ring.letters import KEEP_S
 from holdfast.runtime.outage import AGAIN
 from holdfast.runtime.payload import Arguments
@@ -36,7 +36,9 @@ _logger = logging.getLogger("holdfast.ring")
 
 _ONCE: Final = RetryPolicy(max_retries=0)
 """The consumer has a retry policy of its own."""
-_THREADS: Final = 8
+_IN_FLIGHT: Final = 2
+"""So many letters of one consumer are here at a time: one that it is at, and the next. The others wait in the store, so
+that a consumer which is stuck holds up no other, and another process may take them."""
 _GRACE_S: Final = 5.0
 _LAST_WORDS_S: Final = 10.0
 """So long at most `close` waits for a store that does not answer."""
@@ -50,7 +52,7 @@ class Link:
 
     Its heartbeats carry the ring's report. It claims letters of this ring alone, and hands each to its consumer; one
     that fails again is buried again, with what it failed with. Without a store the ring works on: the link goes on
-    trying. Keep the consumers until `close` has returned, or have their hands raise RingClosed: such letters wait.
+    trying. Keep the consumers until `close` has returned, or have their hands raise Unhandled: such letters wait.
     """
 
     def __init__(
@@ -60,7 +62,8 @@ class Link:
         self._name = ring_name
         self._report = report
         self._specs = _Specs(app, ring_name, consumers)
-        self._room = Room(concurrency=2 * _THREADS, threads=_THREADS)  # never alone: a death is no single letter's
+        threads = _IN_FLIGHT * max(len(consumers), 1)
+        self._room = Room(concurrency=2 * threads, threads=threads)  # never alone: a death is no single letter's
         self._thread = threading.Thread(target=self._run, name=f"holdfast-ring-{ring_name}", daemon=True)
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -211,6 +214,7 @@ class _Specs(Mapping[str, TaskSpec]):
             result_keep_s=self._app.keep_s,
             classify=classify,
             context=FailureContext(task),
+            in_flight=_IN_FLIGHT,
         )
 
     def _hand_over(self, task: str, letter: RingLetter) -> Snooze | None:
@@ -226,8 +230,8 @@ class _Specs(Mapping[str, TaskSpec]):
         self.running.add(turn)
         try:
             hand(letter.elements)
-        except RingClosed as error:
-            return Snooze(_UNTIL_NEXT_S, str(error))  # it was not handled: whoever runs the ring next takes it up
+        except Unhandled as error:
+            return Snooze(_UNTIL_NEXT_S, str(error))  # whoever runs the ring next takes it up
         finally:
             self.running.discard(turn)
         return None

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from types import CoroutineType
 from typing import Any, Final
 
-from holdfast.errors import HoldfastError, RingClosed
+from holdfast.errors import HoldfastError
 from holdfast.ports import BATCH_BOUNDS_S
 from holdfast.ring.core import END, SLEEP, Core
+from holdfast.ring.given_up import Unhandled
 from holdfast.ring.lane import Errand, LoopBell, ThreadBell
 from holdfast.ring.work import Call, Sleep, Step, Steps, Work
 from holdfast.runtime.guards.functions import is_async, refuse_coroutine
@@ -257,7 +258,7 @@ class TaskLoop:
                 await self._drive(work.redo(errand.elements, error))
         except BaseException as failure:
             if _is_end(failure):
-                errand.future.set_exception(RingClosed(f"consumer {work.lane.name!r} was cancelled"))
+                errand.future.set_exception(Unhandled(f"consumer {work.lane.name!r} was cancelled"))
                 raise
             errand.future.set_exception(_told(failure))
         else:
@@ -303,8 +304,11 @@ def _is_end(error: BaseException) -> bool:
 
 
 def _told(error: BaseException) -> Exception:
-    """An error as whoever has handed in an errand may get it: SystemExit and the like would end the wrong thread."""
-    if isinstance(error, Exception):
+    """An error as whoever has handed in an errand may get it: SystemExit and the like would end the wrong thread.
+
+    Nor may it be taken for this ring's word that the errand was not handled.
+    """
+    if isinstance(error, Exception) and not isinstance(error, Unhandled):
         return error
     told = HoldfastError(f"the consumer raised {error!r}")
     told.__cause__ = error

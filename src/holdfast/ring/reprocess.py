@@ -21,11 +21,11 @@ from typing import BinaryIO, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.errors import Invalid, NotFound, RingClosed
+from holdfast.errors import Invalid, NotFound
 from holdfast.policy.classify import classify as classify_error
 from holdfast.ports import Clock
 from holdfast.redact import error_in_words
-from holdfast.ring.given_up import Hand
+from holdfast.ring.given_up import Hand, Unhandled
 from holdfast.ring.json_lines import (
     FileLetter,
     append_lines,
@@ -37,7 +37,7 @@ from holdfast.ring.json_lines import (
     sync_folder,
     try_lock,
 )
-from holdfast.runtime.ring_letters import refuse_unreadable
+from holdfast.runtime.ring_letters import refuse_unfit
 from holdfast.runtime.streams.texts import instant_text
 from holdfast.types import Failure
 
@@ -77,7 +77,7 @@ def reprocess_file(
     """Hand each letter of the file to its consumer, and say what became of them; blocks until all are handled.
 
     NotFound where there is no such file, nor one that an earlier reprocessing has left. What another one is at just now
-    is left to it. RingClosed and OSError end it in the middle, with nothing lost.
+    is left to it. RingClosed, where the ring closes, and OSError end it in the middle, with nothing lost.
     """
     own = Path(path).absolute()
     run = _Run(own, ring, consumers, clock, classify)
@@ -190,7 +190,7 @@ class _Run:
 
     def _hand_over(self, letter: FileLetter, line: bytes, hand: Hand) -> None:
         try:
-            refuse_unreadable(letter.elements, letter.unreadable)
+            refuse_unfit(letter.elements, letter.unreadable)
         except Invalid as error:
             _logger.warning("the letter %s cannot be reprocessed: %s", letter.id, error)
             self._keep(line)
@@ -198,7 +198,7 @@ class _Run:
             return
         try:
             hand(letter.elements)
-        except RingClosed:
+        except Unhandled:
             raise
         except Exception as error:  # whatever the consumer raises
             _logger.warning("the letter %s has failed again: %s", letter.id, error_in_words(error))

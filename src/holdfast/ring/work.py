@@ -69,6 +69,8 @@ class _Part(Struct, frozen=True):
     offset: int | None
     attempts: tuple[Attempt, ...]
     failure: Failure
+    note: str = ""
+    """What is to be said of them before the failure."""
 
     def halves(self) -> tuple[_Part, _Part]:
         middle = len(self.elements) // 2
@@ -150,10 +152,9 @@ class Work(Struct, kw_only=True, eq=False):
         while parts:
             part = parts.pop()
             if in_a_row >= OUTAGE:
-                rest = [part, *reversed(parts)]
-                bad.append(
-                    replace(bad[-1], elements=[*chain.from_iterable(one.elements for one in rest)], offset=part.offset)
-                )
+                rest = [*chain.from_iterable(one.elements for one in [part, *reversed(parts)])]
+                note = f"not tried alone, as {OUTAGE} elements before had failed: "
+                bad.append(replace(whole, elements=rest, offset=part.offset, note=note))
                 self._log(logging.ERROR, "nothing goes through: the rest is given up without a try")
                 break
             began_at = self.clock.now()
@@ -218,7 +219,8 @@ class Work(Struct, kw_only=True, eq=False):
     def _give_up(self, parts: list[_Part]) -> Steps:
         for part in parts:
             self.lane.given_up += len(part.elements)
-            self._log(logging.ERROR, "gave up %d elements: %s", len(part.elements), _line(part.failure))
+            some = "1 element" if len(part.elements) == 1 else f"{len(part.elements)} elements"
+            self._log(logging.ERROR, "gave up %s: %s%s", some, part.note, _line(part.failure))
         if self.letters is not None and parts:
             yield from self._write(self.letters, [self._given_up(part) for part in parts])
         for part in parts:
@@ -234,7 +236,7 @@ class Work(Struct, kw_only=True, eq=False):
             elements=tuple(part.elements),
             failure=part.failure,
             attempts=part.attempts,
-            reason=_line(part.failure),
+            reason=part.note + _line(part.failure),
             at=self.clock.now(),
         )
 

@@ -84,8 +84,7 @@ def read(rule: Rule, look: Look, score: float | None, metrics: Mapping[str, floa
             keys = [view.key for view in look.breakers if view.mode not in _WELL and rule.key in {None, view.key}]
             return Reading(keys=sorted(redacted_text(key) for key in keys), metrics=metrics)
         case NoWorker():
-            # A ring's process is none: it takes no jobs.
-            return Reading(value=sum(not worker.rings for worker in look.stats.workers), metrics=metrics)
+            return Reading(value=look.workers, metrics=metrics)
         case StreamLag() | LagGrowth():
             lags = {name: lag for name, lag in look.lags.items() if rule.stream in {None, name}}
             if not lags:
@@ -141,7 +140,7 @@ def metrics_of(look: Look, score: float | None) -> dict[str, float]:
         "breaker_trips": sum(view.trips for view in look.breakers),
         "dead_letters": look.dead_letters,
         "open_breakers": len(look.open_breakers),
-        "workers": len(look.stats.workers),
+        "workers": look.workers,
         "lag_s": round(look.lag_s() or 0.0, 3),
     }
     if lags := look.lags:

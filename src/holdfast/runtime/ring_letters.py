@@ -58,7 +58,7 @@ def read_ring_letter(payload: bytes) -> RingLetter:
         letter = _decode(payload)
     except UNSTORABLE as error:
         raise Invalid(f"the letter cannot be read: {why(error)}") from error
-    refuse_unreadable(letter.elements, letter.unreadable)
+    refuse_unfit(letter.elements, letter.unreadable)
     return letter
 
 
@@ -70,8 +70,10 @@ def refuse_depth(value: Any, depth: int = 0) -> None:
         refuse_depth(part, depth + 1)
 
 
-def refuse_unreadable(elements: Sequence[Any], unreadable: Sequence[int]) -> None:
-    """Invalid where one of the elements is the text of one that was not kept; an edit may have moved it."""
+def refuse_unfit(elements: Sequence[Any], unreadable: Sequence[int]) -> None:
+    """Invalid where there are no elements, or one is the text of one that was not kept; an edit may have moved it."""
+    if not elements:
+        raise Invalid("the letter has no elements, so there is nothing to replay: remove it instead")
     for place, one in enumerate(elements if unreadable else ()):
         if isinstance(one, dict) and one.keys() == _STUB:
             raise Invalid(

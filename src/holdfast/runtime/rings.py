@@ -88,7 +88,7 @@ def refuse_troubled(views: Sequence[RingView]) -> None:
         raise CheckpointError(in_one_line(lines))
 
 
-def troubles(view: RingView) -> Iterator[str]:
+def troubles(view: RingReport) -> Iterator[str]:
     """A line for each thing that keeps a ring from moving, or from starting again where it was; what is stuck first."""
     for one in sorted(view.consumers, key=lambda one: -one.running_s):
         if one.is_stuck:

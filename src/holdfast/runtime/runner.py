@@ -176,6 +176,8 @@ class Runner:
                 room = self.room.concurrency - begun if spec.is_async else threads - self._sync_held
             else:
                 room = wanted if spec.is_async else sync_room
+            if spec.in_flight is not None:
+                room = min(room, spec.in_flight - sum(run.spec is spec for run in self.runs.values()))
             if room < wanted:
                 caps[f"task:{name}"] = max(0, room)
         return caps

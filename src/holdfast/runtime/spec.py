@@ -68,6 +68,8 @@ class TaskSpec(Struct, frozen=True, kw_only=True, eq=False):
     context: FailureContext
     given: Given | None = None
     """How a run gets its arguments, where that is not by its payload."""
+    in_flight: int | None = None
+    """At most so many of its jobs are with one worker at a time; None is as many as it has room for."""
 
     def call_of(self, delivery: Delivery) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of one run, without its context; Invalid where they are not what the function takes."""

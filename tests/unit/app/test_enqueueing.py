@@ -156,6 +156,7 @@ async def test_a_memory_store_goes_by_the_clock_of_its_app(clock: ManualClock) -
         {"priority": True},
         {"queue": ""},
         {"queue": "a\nb"},
+        {"queue": "ring:prices"},
         {"tenant": 7},
         {"user": "x" * 201},
         {"idempotency_key": ""},

@@ -59,6 +59,8 @@ def test_two_functions_cannot_have_one_name_but_a_reloaded_module_may(app: App) 
     [
         ("name", ""),
         ("queue", "a\tb"),
+        ("queue", "ring:prices"),
+        ("queue", "stream:orders"),
         ("priority", 1.5),
         ("retry", 3),
         ("breaker", ""),

@@ -28,7 +28,7 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.ops.alerts import AWAY_S, EVERY_S, AlertLoop
 from holdfast.policy.notices import AGAIN_S, HOLD_S
 from holdfast.policy.rules import Rule
-from holdfast.ports import Count, Exchange, ValueChange, WorkerRecord
+from holdfast.ports import Count, Exchange, RingReport, ValueChange, WorkerRecord
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
 from holdfast.testing.faulty import FaultyStore
@@ -76,6 +76,15 @@ def states(servers: list[Server]) -> list[str]:
 
 
 # ---------------------------------------------------------------- one notice
+
+
+async def test_the_process_of_a_ring_is_no_worker(store: MemoryStore, clock: ManualClock) -> None:
+    server = Server(store, clock, NoWorker())
+    await store.heartbeat(WorkerRecord(id="ring", lease_s=80_000.0, rings=(RingReport(name="prices", size=8),)))
+    await server.look()
+    await set_workers(store, True)
+    await server.look()
+    assert [(one.state, one.metrics["workers"]) for one in server.got] == [("firing", 0), ("resolved", 1)]
 
 
 async def test_of_many_servers_one_tells(store: MemoryStore, clock: ManualClock) -> None:

@@ -143,7 +143,7 @@ def test_a_producer_that_waits_no_longer_is_taken_if_there_is_room_by_then() -> 
     waiter, _ = waiter_of(core, [8])
     core.turn(lane)
     core.turn(lane)
-    assert not waiter.is_taken, "it is woken when a quarter is free, and not for each element"
+    assert not waiter.is_taken, "it is woken when half is free, and not for each element"
     core.forget(waiter)
     assert waiter.is_taken
 

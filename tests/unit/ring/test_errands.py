@@ -13,7 +13,7 @@ import pytest
 from holdfast import RetryPolicy
 from holdfast.errors import HoldfastError, RingClosed, Transient
 from holdfast.ring import Disruptor
-from holdfast.ring.given_up import Hand
+from holdfast.ring.given_up import Hand, Unhandled
 from holdfast.testing import ManualClock
 from tests.unit.ring.rings import PATIENCE_S, Failing, Held, Kept, Told
 
@@ -88,6 +88,17 @@ def test_an_error_that_would_end_a_thread_ends_none(wrap: Wrap, error: type[Base
     assert failing.elements == [2]
 
 
+@pytest.mark.parametrize("wrap", [sync, asynchronous])
+@pytest.mark.parametrize("error", [RingClosed, Unhandled])
+def test_a_consumer_that_finds_another_ring_closed_has_failed_itself(wrap: Wrap, error: type[RingClosed]) -> None:
+    failing = Failing(lambda elements, call: error("ring 'next' is closed"))
+    with Disruptor[int](name="prices") as ring:
+        ring.register_consumer(wrap(failing), name="one")
+        with pytest.raises(HoldfastError, match="ring 'next' is closed") as told:
+            hand_of(ring, "one")([1])
+    assert not isinstance(told.value, Unhandled)
+
+
 def test_an_errand_that_has_not_begun_when_the_ring_is_closed_is_told_so() -> None:
     held, ring = Held(), Disruptor[int](name="prices")
     ring.register_consumer(held, name="one")
@@ -97,11 +108,11 @@ def test_an_errand_that_has_not_begun_when_the_ring_is_closed_is_told_so() -> No
     future = ring._core.hand(lane, [7])
     with ThreadPoolExecutor(1) as pool:
         closing = pool.submit(ring.close)
-        with pytest.raises(RingClosed):
+        with pytest.raises(Unhandled):
             future.result(PATIENCE_S)
         held.go.set()
         closing.result(PATIENCE_S)
-    with pytest.raises(RingClosed):
+    with pytest.raises(Unhandled):
         hand_of(ring, "one")([8])
     assert held.elements == [1]
 
@@ -122,7 +133,7 @@ async def test_an_errand_of_a_task_that_is_cancelled_was_not_handled() -> None:
     [task] = [one for one in asyncio.all_tasks() if one.get_name() == "holdfast-ring-one"]
     task.cancel()
     await asyncio.wait([task])
-    with pytest.raises(RingClosed, match="consumer 'one' was cancelled"):
+    with pytest.raises(Unhandled, match="consumer 'one' was cancelled"):
         future.result(PATIENCE_S)
     with pytest.raises(HoldfastError, match="was cancelled before the ring was closed"):
         await ring.aclose()

@@ -16,7 +16,7 @@ import pytest
 from holdfast.clock import ManualClock
 from holdfast.errors import ConfigError, NotFound, RingClosed
 from holdfast.redact import HIDDEN
-from holdfast.ring.given_up import Hand
+from holdfast.ring.given_up import Hand, Unhandled
 from holdfast.ring.json_lines import file_letters, read_letters, try_lock
 from holdfast.ring.letters import Letters
 from holdfast.ring.reprocess import Reprocessed, reprocess_file
@@ -291,7 +291,7 @@ def test_what_another_is_at_is_left_to_it(path: Path) -> None:
     assert left_in(path.parent) == [moved.name]
 
 
-@pytest.mark.parametrize("stop", [RingClosed("it is closing"), KeyboardInterrupt()])
+@pytest.mark.parametrize("stop", [Unhandled("it is closing"), KeyboardInterrupt()])
 def test_what_is_not_done_when_it_is_stopped_is_put_back(path: Path, stop: BaseException) -> None:
     letters_at(path).write([given_up(one) for one in "abc"])
     seen = Seen()
@@ -301,6 +301,23 @@ def test_what_is_not_done_when_it_is_stopped_is_put_back(path: Path, stop: BaseE
     assert seen.elements == [("a",)]
     assert [letter.elements for letter in read_letters(path)] == [("b",), ("c",)]
     assert left_in(path.parent) == [path.name]
+
+
+def test_a_letter_whose_consumer_finds_another_ring_closed_has_failed_and_the_others_go_on(path: Path) -> None:
+    letters_at(path).write([given_up(one) for one in "abc"])
+    seen = Seen()
+    seen.bad["b"] = RingClosed("ring 'next' is closed")
+    assert reprocess(path, seen) == Reprocessed(done=2, failed=1)
+    (left,) = read_letters(path)
+    assert (left.elements, left.error.message) == (("b",), "ring 'next' is closed")
+
+
+def test_a_line_from_which_every_element_was_taken_out_is_handed_to_nobody(path: Path) -> None:
+    letters_at(path).write([given_up("a")])
+    path.write_bytes(path.read_bytes().replace(b'"elements":["a"]', b'"elements":[]'))
+    seen = Seen()
+    assert reprocess(path, seen) == Reprocessed(failed=1)
+    assert seen.elements == []
 
 
 def test_a_disk_that_takes_nothing_back_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

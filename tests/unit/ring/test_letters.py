@@ -326,6 +326,8 @@ def test_an_edit_may_change_elements_and_nothing_else(app: App) -> None:
         app.dead_letters.retry(letter.id, {"origin": origin})
     with pytest.raises(Invalid, match=r"the letter cannot be read: .*unknown field"):
         app.dead_letters.retry(letter.id, {"origin": origin, "elements": [], "more": 1})
+    with pytest.raises(Invalid, match="the letter has no elements, so there is nothing to replay"):
+        app.dead_letters.retry(letter.id, {"origin": origin, "elements": []})
     assert app.dead_letters.retry(letter.id, {"origin": origin, "elements": [3]}).is_done
 
 

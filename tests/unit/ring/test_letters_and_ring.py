@@ -19,6 +19,7 @@ from holdfast.ring.json_lines import append_lines
 from holdfast.ring.lane import Errand, Lane
 from holdfast.ring.whole_file import write_whole
 from holdfast.testing import ManualClock
+from holdfast.types import JobState
 from tests.unit.ring.rings import Kept, core_of, produce
 
 
@@ -72,6 +73,37 @@ async def test_reprocessing_on_the_loop_of_its_consumers_is_refused_and_works_on
             ring.reprocess(path)
         assert (await asyncio.to_thread(ring.reprocess, path)).done == 1
     assert kept == [1]
+
+
+def test_a_letter_whose_consumer_is_cancelled_with_its_loop_waits_for_the_next_run() -> None:
+    app = App("memory://")
+    with Disruptor[int](name="prices", app=app) as ring:
+        ring.register_consumer(refuse, name="keep", dead_letters=True)
+        ring.produce([1])
+    (letter,) = app.dead_letters.list().items
+
+    async def end_in_the_middle() -> Disruptor[int]:
+        has_begun = asyncio.Event()
+
+        async def keep(elements: Sequence[int]) -> None:
+            has_begun.set()
+            await asyncio.Event().wait()
+
+        ring = Disruptor[int](name="prices", app=app)
+        ring.register_consumer(keep)
+        ring.start()
+        await app.dead_letters.aretry(letter.id)
+        await has_begun.wait()
+        return ring
+
+    ring = asyncio.run(end_in_the_middle())
+    with pytest.raises(HoldfastError, match="was cancelled before the ring was closed"):
+        ring.close()
+    (record,) = app.bridge.run(app.store.get([letter.id]))
+    assert record is not None
+    assert (record.state, record.reason) == (JobState.WAITING, "consumer 'keep' was cancelled")
+    assert len(record.attempts) == 1
+    app.close()
 
 
 def test_a_consumer_that_reprocesses_letters_of_its_own_ring_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from holdfast.app import App
 from holdfast.clock import SystemClock
 from holdfast.errors import RingClosed, StoreAway
 from holdfast.ports import Beat, Exchange, Exchanged, RingReport, Store, WorkerRecord
-from holdfast.ring.given_up import Decode, Hand
+from holdfast.ring.given_up import Decode, Hand, Unhandled
 from holdfast.ring.letters import inbox_letters
 from holdfast.ring.link import Link
 from holdfast.types import JobRecord, JobState
@@ -162,6 +162,32 @@ def ended_as(app: App, id: str) -> JobState:  # noqa: A002
     return record_of(app, id).state
 
 
+def test_a_consumer_that_is_stuck_holds_up_no_letter_of_another(app: App) -> None:
+    go_on = threading.Event()
+    stuck, quick = Consumer(lambda _: held(go_on)), Consumer()
+    of_stuck = [bury(app, n, consumer="stuck") for n in range(30)]
+    of_quick = [bury(app, n, consumer="quick") for n in range(3)]
+    for letter in of_stuck:
+        app.dead_letters.retry(letter)
+    with linked(app, stuck=Hand(stuck), quick=Hand(quick)):
+        try:
+            until(app, lambda: len(stuck.seen) == 2)
+            for letter in of_quick:
+                app.dead_letters.retry(letter)
+            for letter in of_quick:
+                assert ended_as(app, letter) is JobState.COMPLETED
+            states = [record_of(app, letter).state for letter in of_stuck]
+            assert (states.count(JobState.RUNNING), states.count(JobState.QUEUED)) == (2, 28), "others may have them"
+        finally:
+            go_on.set()
+        for letter in of_stuck:
+            assert ended_as(app, letter) is JobState.COMPLETED
+
+
+def held(go_on: threading.Event) -> None:
+    assert go_on.wait(WAIT_S)
+
+
 def test_letters_wait_for_a_ring_that_is_not_running_and_are_not_another_ring_s(app: App) -> None:
     enrich = Consumer()
     letter = bury(app, 1)
@@ -247,7 +273,7 @@ def test_a_letter_that_a_closing_ring_does_not_handle_waits_for_the_next_one(app
 
     def closed(_: tuple[Any, ...]) -> None:
         asked.set()
-        raise RingClosed("the ring is closing")
+        raise Unhandled("the ring is closing")
 
     letter = bury(app, 1)
     app.dead_letters.retry(letter)
@@ -260,6 +286,18 @@ def test_a_letter_that_a_closing_ring_does_not_handle_waits_for_the_next_one(app
     app.store.clock_offset_s = 5.0  # type: ignore[attr-defined]
     with linked(app, enrich=Hand(Consumer())):
         assert ended(app, letter).state is JobState.COMPLETED
+
+
+def test_a_letter_whose_consumer_finds_another_ring_closed_has_failed(app: App) -> None:
+    def feed(_: tuple[Any, ...]) -> None:
+        raise RingClosed("ring 'next' is closed")
+
+    letter = bury(app, 1)
+    with linked(app, enrich=Hand(feed)):
+        app.dead_letters.retry(letter)
+        until(app, lambda: len(record_of(app, letter).attempts) == 2)
+        record = ended(app, letter)
+    assert (record.state, record.message) == (JobState.DEAD_LETTER, "ring 'next' is closed")
 
 
 class Away:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.errors import RingStuck
+from holdfast.errors import CheckpointError, RingStuck
 from holdfast.ports import BATCH_BOUNDS_S
 from holdfast.ring import Disruptor
 from holdfast.ring.meter import Meter
 from holdfast.testing import ManualClock
-from tests.unit.ring.rings import PATIENCE_S, Failing, Held, Kept, until
+from tests.unit.ring.rings import PATIENCE_S, Failing, Held, Kept, Marks, place, until
 
 
 def test_counts_are_exact_after_batches_of_every_length() -> None:
@@ -79,6 +79,24 @@ def test_a_consumer_that_is_stuck_is_named_by_the_check(clock: ManualClock) -> N
     held.go.set()
     ring.close()
     ring.check()
+
+
+def test_a_checkpoint_that_cannot_be_saved_is_found_by_the_check_until_it_can(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place(monkeypatch, marks=Marks(errors=[CheckpointError("read-only")]))
+    ring = Disruptor[int](name="prices", clock=clock)
+    ring.register_consumer(Kept(), name="keep", checkpoint="mark")
+    ring.produce([1], offset=0)
+    until(lambda: not ring.stats().used)
+    with pytest.raises(
+        CheckpointError, match=r"^ring prices: the checkpoint of consumer keep cannot be saved: read-only$"
+    ):
+        ring.check()
+    ring.produce([2], offset=1)
+    until(lambda: not ring.stats().used)
+    ring.check()
+    ring.close()
 
 
 def test_an_idle_consumer_is_never_stuck(clock: ManualClock) -> None:

@@ -225,6 +225,17 @@ def test_a_bad_element_that_will_never_heal_is_not_tried_again_by_itself(clock: 
     assert clock.sleeps == []
 
 
+@pytest.mark.parametrize(("wrong", "told"), [([1], "gave up 1 element: "), ([1, 2], "gave up 2 elements: ")])
+def test_the_log_says_how_many_were_given_up(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture, wrong: list[int], told: str
+) -> None:
+    ring = ring_of(clock)
+    ring.register_consumer(bad(1))
+    ring.produce(wrong)
+    ring.close()
+    assert told in caplog.text
+
+
 def test_a_batch_of_one_is_not_called_again_to_be_bisected(clock: ManualClock) -> None:
     failing = bad(1)
     ring = ring_of(clock)
@@ -244,6 +255,12 @@ def test_an_outage_is_not_taken_for_bad_elements(clock: ManualClock, monkeypatch
     assert [len(one.elements) for one in box.letters] == [1] * OUTAGE + [1000 - OUTAGE]
     assert [one for letter in box.letters for one in letter.elements] == list(range(1000)), "the rest, in order"
     assert len(failing.calls) < 3 * OUTAGE + math.log2(1000)
+    *tried, rest = box.letters
+    assert rest.reason.startswith(f"not tried alone, as {OUTAGE} elements before had failed: holdfast.errors.Transient")
+    assert not [one for one in tried if "not tried" in one.reason]
+    [attempt] = rest.attempts
+    assert attempt == tried[-1].attempts[0], "the batch's, and none that these were not in"
+    assert rest.failure.message == attempt.message
 
 
 def test_one_that_goes_through_says_that_it_is_no_outage(clock: ManualClock) -> None:

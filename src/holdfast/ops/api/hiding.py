@@ -13,6 +13,7 @@ from holdfast.errors import Invalid
 from holdfast.ops.redact import HIDDEN, NAME_KEYS, hidden_items, hidden_keys, hides, redacted_text
 
 _ABSENT: Final = object()
+_ELEMENTS: Final = "elements"
 
 
 class Hidden(msgspec.Struct, frozen=True):
@@ -64,13 +65,43 @@ def unhidden(edited: Mapping[str, Any], stored: bytes) -> dict[str, Any]:
     Under a name, that name says which value is meant. In a list only the place does, so an item with something hidden
     in it keeps that only if all of the item still reads as stored at its place, and no other item of the stored list
     reads the same; of a list that was left as it was shown, all is kept. Invalid wherever it is not certain.
+
+    The elements of a ring's letter are at their places as arguments are under their names, while none are added or
+    taken out: each may be edited, unless it reads as another one did, which was moved then.
     """
     try:
         before = msgspec.json.decode(stored)
         _shown(before, "", [])
     except (ValueError, RecursionError):  # it was shown as one text, so nothing of it can be given back
         before = _ABSENT
-    return _restored_fields(dict(edited), before, "")
+    fields = dict(edited)
+    if not _has_same_places(fields, before):
+        return _restored_fields(fields, before, "")
+    elements = _restored_elements(fields.pop(_ELEMENTS), before[_ELEMENTS])
+    return _restored_fields(fields, before, "") | {_ELEMENTS: elements}
+
+
+def _has_same_places(edited: Mapping[str, Any], before: Any) -> bool:
+    """Whether it is a ring's letter, with as many elements as before."""
+    if not isinstance(before, dict) or not isinstance(origin := before.get("origin"), dict):
+        return False
+    stored, now = before.get(_ELEMENTS), edited.get(_ELEMENTS)
+    is_ring = origin.get("kind") == "ring"
+    return is_ring and isinstance(stored, list) and isinstance(now, list) and len(stored) == len(now)
+
+
+def _restored_elements(edited: list[Any], before: list[Any]) -> list[Any]:
+    if _same_for_all(_reads(before)) == _same_for_all(edited):
+        return before
+    shown = [_same_for_all(_reads(one)) for one in before]
+    known = set(shown)
+    found = []
+    for i, one in enumerate(edited):
+        pointer = f"/{_ELEMENTS}/{i}"
+        if has_hidden(one) and (reads := _same_for_all(one)) != shown[i] and reads in known:
+            raise _uncertain(pointer)
+        found.append(_restored(one, before[i], pointer, is_hidden=False))
+    return found
 
 
 def _restored(edited: Any, before: Any, pointer: str, *, is_hidden: bool) -> Any:

@@ -149,6 +149,46 @@ def test_of_what_could_not_be_read_nothing_is_kept() -> None:
     assert unhidden({"n": 1}, b"\xff") == {"n": 1}
 
 
+def elements(*found: Any) -> dict[str, Any]:
+    return {"origin": {"kind": "ring", "ring": "prices", "consumer": "enrich", "batch": 1}, "elements": list(found)}
+
+
+def test_an_element_of_a_ring_is_edited_at_its_place_and_keeps_its_secrets() -> None:
+    before = elements(BOB, {"n": 1, "box": {"token": "t"}}, AMY)
+    edited = elements({"user": "bob", "age": 7, "password": H}, {"n": 2, "box": {"token": H}}, as_shown(AMY))
+    assert unhidden(edited, stored(before)) == elements(BOB | {"age": 7}, {"n": 2, "box": {"token": "t"}}, AMY)
+    alike = elements({"pin": "1"}, {"pin": "2"}, {"n": 1})
+    assert unhidden(elements({"pin": H}, {"pin": H}, {"n": 2}), stored(alike)) == elements(
+        *alike["elements"][:2], {"n": 2}
+    )
+
+
+def test_elements_of_a_ring_that_changed_places_or_number_keep_nobodys_secret() -> None:
+    before = elements(BOB, AMY)
+    refused(elements(as_shown(AMY), as_shown(BOB)), before, "/elements/0")
+    refused(elements(as_shown(BOB), as_shown(BOB)), before, "/elements/1")
+    refused(elements(as_shown(AMY)), before, "/elements/0")
+    refused(elements(as_shown(BOB) | {"n": 1}), before, "/elements/0")
+    refused(elements(as_shown(BOB) | {"n": 1}, as_shown(AMY), {}), before, "/elements/0")
+    refused(elements({"user": "bob", "pin": H}, as_shown(AMY)), before, "/elements/0/pin")
+
+
+def test_what_is_hidden_in_a_ring_s_element_for_the_one_before_it_is_kept_only_where_nothing_changed() -> None:
+    before = elements("--password", "hunter2", "x")
+    assert unhidden(as_shown(before), stored(before)) == before
+    refused(elements("--verbose", H, "x"), before, "/elements/1")
+
+
+def test_only_the_elements_of_a_ring_go_by_their_places() -> None:
+    before = elements({"logins": [BOB, AMY]}) | {"more": [BOB]}
+    refused(before | elements({"logins": [as_shown(BOB) | {"n": 1}, as_shown(AMY)]}), before, "/elements/0/logins/0")
+    refused(as_shown(before) | {"more": [as_shown(BOB) | {"n": 1}]}, before, "/more/0")
+    job = {"elements": [BOB]}
+    refused({"elements": [as_shown(BOB) | {"n": 1}]}, job, "/elements/0")
+    claimed = elements() | {"elements": [as_shown(BOB) | {"n": 1}]}
+    refused(claimed, job, "/elements/0")
+
+
 def test_the_key_of_a_message_says_nothing_of_its_value() -> None:
     origin = {"kind": "message", "group": "g", "topic": "t", "partition": 0, "offset": 5}
     letter = {"origin": origin, "key": "password", "value": {"n": 1, "pin": 7}, "headers": [["X-Api-Key", "x"]]}

@@ -141,6 +141,20 @@ async def test_elements_say_where_they_were_given_up_wherever_they_are_shown(fro
     assert (await front.get("/rings/prices"))["items"][0]["consumers"][0]["in_inbox"] == 1
 
 
+async def test_an_element_is_edited_without_writing_its_hidden_fields_anew(front: Shopfront) -> None:
+    letter = ring_letter("prices", "enrich", {"sku": 1, "token": "canary-53"}, {"sku": 2, "token": "canary-54"})
+    await front.app.store.enqueue([letter])
+    arguments = (await front.get(f"/dead-letters/{letter.id}"))["arguments"]
+    arguments["elements"][1]["sku"] = 3
+    answer = await front.client.post(f"/dead-letters/{letter.id}/retry", json={"arguments": arguments})
+    assert answer.status_code == 200, answer.text
+    (record,) = await front.app.store.get([letter.id])
+    assert record is not None
+    edited = [{"sku": 1, "token": "canary-53"}, {"sku": 3, "token": "canary-54"}]
+    assert json.loads(record.payload)["elements"] == edited
+    assert "canary" not in answer.text
+
+
 async def test_an_origin_that_an_edit_has_spoiled_is_read_from_the_original(front: Shopfront) -> None:
     letter = ring_letter("prices", "enrich", 1, 2)
     await front.app.store.enqueue([letter])
