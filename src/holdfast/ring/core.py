@@ -142,11 +142,15 @@ class Core:
             self._look_ahead()
             return waiter.is_taken
 
-    def forget(self, waiter: Waiter) -> None:
-        """A waiter does not want to wait any longer. It is taken after all, if there is room by now."""
+    def forget(self, waiter: Waiter, *, is_wanted: bool = True) -> None:
+        """A waiter does not want to wait any longer. It is taken after all, if there is room by now and it is wanted.
+
+        is_wanted: False where whoever waits will not hear that it was taken, so that it had better not be.
+        """
         with self.lock:
             if waiter in self.waiters:
-                self._admit()
+                if is_wanted or waiter.begin not in {-1, self.slots.produced}:  # otherwise they are added already
+                    self._admit()
                 if not waiter.is_taken:
                     self.waiters.remove(waiter)
                     self._admit()  # one behind it may be smaller
@@ -353,6 +357,11 @@ class Core:
         with self.lock:
             produced = self.slots.produced
             return produced, produced - self._gate, len(self.waiters)
+
+    @property
+    def slowest(self) -> str:
+        """The consumer that has finished the least."""
+        return min(self.lanes, key=lambda lane: lane.done).name
 
     def left(self, lane: Lane) -> int:
         """Elements that a consumer has before it."""

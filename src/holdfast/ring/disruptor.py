@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
-import logging
-import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.clock import SystemClock, chance
-from holdfast.errors import CheckpointError, ConfigError, HoldfastError, RingFull, RingStuck
+from holdfast.errors import CheckpointError, ConfigError, HoldfastError, RingClosed, RingStuck
 from holdfast.policy import bounds
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Clock, RingReport
-from holdfast.ring.checkpoints import Checkpoints, checked_ring_name, file_checkpoints, store_checkpoints
+from holdfast.ring import lifetime
+from holdfast.ring.checkpoints import checked_ring_name
 from holdfast.ring.consumer import callee_of
-from holdfast.ring.core import Core, Waiter
-from holdfast.ring.given_up import Decode, Encode, Hand, Letters
-from holdfast.ring.json_lines import file_letters
-from holdfast.ring.lane import Lane, ThreadBell
-from holdfast.ring.letters import inbox_letters
+from holdfast.ring.given_up import Decode, Encode, Hand
+from holdfast.ring.lane import Lane
 from holdfast.ring.link import Link
 from holdfast.ring.loops import Loop, TaskLoop, ThreadLoop
 from holdfast.ring.meter import Meter
+from holdfast.ring.places import Place, Wanted, checked_path
+from holdfast.ring.producing import Producing, set_from_afar
 from holdfast.ring.reprocess import Reprocessed, reprocess_file
 from holdfast.ring.signals import CODE, Signals
 from holdfast.ring.work import ErrorHandler, Work
@@ -40,19 +37,14 @@ from holdfast.runtime.streams.progress import in_one_line
 if TYPE_CHECKING:
     from holdfast.app import App
 
-_logger = logging.getLogger("holdfast.ring")
-
 T = TypeVar("T")
 C = TypeVar("C")
 
 LARGEST: Final = 1 << 24
-_LARGEST_OFFSET: Final = 1 << 62
-"""Far enough from what a checkpoint can keep for any list."""
-_AT_EXIT_S: Final = 30.0
 _FORKED: Final = "this ring was made before a fork: its consumers run in the parent process; make one of your own here"
 
 
-class Disruptor(Generic[T]):
+class Disruptor(Producing[T]):
     """A ring of elements between producers and consumers in one process.
 
     name: what it goes by in logs, metrics, dead letters and checkpoints.
@@ -76,7 +68,6 @@ class Disruptor(Generic[T]):
         stuck_after: float = 30.0,
         clock: Clock | None = None,
     ) -> None:
-        self.name = checked_ring_name("name", name)
         bounds.whole("size", size, low=1)
         if size > LARGEST:
             raise ConfigError(f"size={size!r}: must be at most {LARGEST:,}")
@@ -84,28 +75,18 @@ class Disruptor(Generic[T]):
             not callable(consumer_error_handler) or is_async(consumer_error_handler)
         ):
             raise ConfigError(f"consumer_error_handler={consumer_error_handler!r}: must be a function, and not async")
-        self.size = 1 << (size - 1).bit_length()
+        own_clock = clock or (SystemClock() if app is None else app.clock)
+        super().__init__(checked_ring_name("name", name), 1 << (size - 1).bit_length(), own_clock)
         self.stuck_after = bounds.length("stuck_after", stuck_after, above=0.0)
         self._app = app
-        self._clock: Clock = clock or (SystemClock() if app is None else app.clock)
         self._handler = consumer_error_handler
-        self._core = Core(self.size)
-        self._offer: Callable[[list[Any]], bool] = _never
-        """The short way for elements without offsets, once the ring has begun."""
         self._works: dict[str, Work] = {}
-        self._loops: list[Loop] = []
-        self._has_tasks = False
         self._link: Link | None = None
-        self._has_begun = False
-        self._begin_lock = threading.Lock()
-        self._has_offsets: bool | None = None
-        """Whether elements have offsets; None before the first."""
-        self._has_checkpoints = False
         self._decoders: dict[str, Decode | None] = {}
         self._signals = Signals()
         self._meters: dict[str, Meter] = {"": Meter(self._clock.monotonic())}
         self._meter_lock = threading.Lock()
-        _RINGS.add(self)
+        lifetime.watch(self)
         # The consumers' threads do not hold the ring: one that nobody wants any more, and never began, ends them.
         weakref.finalize(self, self._core.close, f"ring {name!r} is gone").atexit = False
 
@@ -120,10 +101,10 @@ class Disruptor(Generic[T]):
         retry: RetryPolicy | None = None,
         isolate: bool = False,
         batch_size: int = 1000,
-        dead_letters: bool | str | Path | None = None,
+        dead_letters: Wanted = None,
         encode: Encode | None = None,
         decode: Decode | None = None,
-        checkpoint: bool | str | Path | None = None,
+        checkpoint: Wanted = None,
         checkpoint_every: int = 1,
     ) -> C:
         """Add a consumer: an object with `consume(elements)` and maybe `close()`, or a function of the elements.
@@ -156,8 +137,12 @@ class Disruptor(Generic[T]):
         bounds.whole("batch_size", batch_size, low=1)
         bounds.whole("checkpoint_every", checkpoint_every, low=1)
         lane = Lane(own, [self._lane_of(one) for one in _sequence("after", after)], batch_size)
-        letters = self._letters(own, dead_letters, encode, decode)
-        checkpoints = self._checkpoints(own, checkpoint)
+        for field, fn in (("encode", encode), ("decode", decode)):
+            if fn is not None and not callable(fn):
+                raise ConfigError(f"{field}={fn!r}: must be a function of an element")
+        place = Place(self.name, own, self._app)
+        letters = place.letters(dead_letters, encode)
+        checkpoints = place.checkpoints(checkpoint, self._clock)
         loaded = None if checkpoints is None else checkpoints.load()
         if loaded is not None:
             lane.skip_to = lane.saved_offset = loaded.offset
@@ -179,8 +164,8 @@ class Disruptor(Generic[T]):
         loop: Loop = TaskLoop(self._core, work) if callee.is_async else ThreadLoop(self._core, work)
         self._has_checkpoints = self._has_checkpoints or checkpoints is not None
         self._works[own] = work
+        self._decoders[own] = decode
         self._loops.append(loop)
-        self._has_tasks = self._has_tasks or callee.is_async
         self._meters[own] = Meter(self._clock.monotonic())
         loop.start()
         self._core.join(lane)
@@ -191,31 +176,6 @@ class Disruptor(Generic[T]):
             if wanted == name or wanted is work.callee.consumer:
                 return work.lane
         raise ConfigError(f"after={wanted!r}: must be a consumer that was registered before, or its name")
-
-    def _letters(
-        self, consumer: str, wanted: bool | str | Path | None, encode: Encode | None, decode: Decode | None
-    ) -> Letters | None:
-        for field, fn in (("encode", encode), ("decode", decode)):
-            if fn is not None and not callable(fn):
-                raise ConfigError(f"{field}={fn!r}: must be a function of an element")
-        self._decoders[consumer] = decode
-        if wanted is None or wanted is False:
-            return None
-        if wanted is True:
-            return inbox_letters(self._needed_app("dead_letters"), ring=self.name, consumer=consumer, encode=encode)
-        return file_letters(_path("dead_letters", wanted), ring=self.name, consumer=consumer, encode=encode)
-
-    def _checkpoints(self, consumer: str, wanted: bool | str | Path | None) -> Checkpoints | None:
-        if wanted is None or wanted is False:
-            return None
-        if wanted is True:
-            return store_checkpoints(self._needed_app("checkpoint"), ring=self.name, consumer=consumer)
-        return file_checkpoints(_path("checkpoint", wanted), ring=self.name, consumer=consumer, clock=self._clock)
-
-    def _needed_app(self, field: str) -> App:
-        if self._app is None:
-            raise ConfigError(f"{field}=True: needs Disruptor(app=…); give a path instead to do without one")
-        return self._app
 
     @property
     def start_offset(self) -> int:
@@ -234,113 +194,6 @@ class Disruptor(Generic[T]):
                 work.lane.skip_to = work.lane.saved_offset = None
                 work.lane.batch = 0
 
-    # ---- producing
-
-    def produce(self, elements: Sequence[T], *, offset: int | None = None, timeout: float | None = None) -> None:
-        """Take these elements, all of them; while the ring is full, wait. The list is the ring's from then on.
-
-        offset: the first element's place in its source; the i-th one after it has offset + i. Offsets rise from call
-            to call, and may have gaps. With checkpoints every call needs one; without, all or none.
-        timeout: wait for at most so many seconds, then RingFull [None: as long as it takes].
-
-        RingClosed when the ring is closed, also while it waits; then none of them was taken.
-        """
-        # The way of nearly every call: nothing to check, and room.
-        if offset is None and type(elements) is list and self._offer(elements):
-            return
-        if not (elements := _checked(elements)):
-            return
-        self._check_offset(offset)
-        if not self._core.take_in(elements, offset):
-            self._wait(elements, offset, timeout)
-
-    def try_produce(self, elements: Sequence[T], *, offset: int | None = None) -> bool:
-        """Take these elements if there is room for all of them now; say whether they were taken."""
-        elements = _checked(elements)
-        if not elements:
-            return True
-        self._check_offset(offset)
-        return self._core.take_in(elements, offset)
-
-    async def aproduce(self, elements: Sequence[T], *, offset: int | None = None, timeout: float | None = None) -> None:
-        """The same as `produce` for async code."""
-        elements = _checked(elements)
-        if not elements:
-            return
-        self._check_offset(offset)
-        if not self._core.take_in(elements, offset):
-            await self._await(elements, offset, timeout)
-
-    def _wait(self, elements: Sequence[T], offset: int | None, timeout: float | None) -> None:
-        if self._has_tasks and self._is_on_a_loop():
-            raise RingFull(f"ring {self.name!r} is full, and its consumers run on this loop: await aproduce() instead")
-        limit_s = self._patience(timeout)
-        if limit_s is None:
-            bell = ThreadBell()
-            waiter = Waiter(elements, offset, bell.ring)
-        else:
-            event = threading.Event()
-            waiter = Waiter(elements, offset, event.set)
-        try:
-            if self._core.wait(waiter):
-                return
-            if limit_s is None:
-                bell.wait()
-            else:
-                self._clock.wait(event, limit_s)
-        finally:
-            if not waiter.is_taken:
-                self._core.forget(waiter)
-        self._answer(waiter, timeout)
-
-    async def _await(self, elements: Sequence[T], offset: int | None, timeout: float | None) -> None:
-        limit_s = self._patience(timeout)
-        event, loop = asyncio.Event(), asyncio.get_running_loop()
-        waiter = Waiter(elements, offset, lambda: _set(event, loop))
-        try:
-            if not self._core.wait(waiter):
-                with suppress(TimeoutError):
-                    async with self._clock.timeout(limit_s):
-                        await event.wait()
-        finally:
-            self._core.forget(waiter)
-        self._answer(waiter, timeout)
-
-    def _patience(self, timeout: float | None) -> float | None:
-        if self._is_own():
-            raise RingFull(f"ring {self.name!r} is full, and its own consumer would wait for itself")
-        return None if timeout is None else bounds.length("timeout", timeout)
-
-    def _is_own(self) -> bool:
-        """Whether the caller is a consumer of this ring."""
-        return any(loop.is_here() for loop in self._loops)
-
-    def _answer(self, waiter: Waiter, timeout: float | None) -> None:
-        if waiter.error is not None:
-            raise waiter.error
-        if not waiter.is_taken:
-            done = {name: work.lane.done for name, work in self._works.items()}
-            slowest = min(done, key=lambda name: done[name])
-            raise RingFull(f"ring {self.name!r} has had no room for {timeout:g} s: the slowest is consumer {slowest!r}")
-
-    def _check_offset(self, offset: int | None) -> None:
-        if not self._has_begun:
-            self._begin()
-        has_offset = offset is not None
-        if has_offset:
-            if bounds.whole("offset", offset, low=0) > _LARGEST_OFFSET:
-                raise ConfigError(f"offset={offset!r}: must be at most {_LARGEST_OFFSET}")
-        elif self._has_checkpoints:
-            raise ConfigError("offset=None: with checkpoints, say where the elements are in their source")
-        if self._has_offsets is None:
-            with self._begin_lock:
-                if self._has_offsets is None:
-                    if not has_offset:
-                        self._offer = self._core.offer
-                    self._has_offsets = has_offset
-        if self._has_offsets is not has_offset:
-            raise ConfigError(f"offset={offset!r}: give an offset with every call of a ring, or with none")
-
     # ---- beginning and end
 
     def start(self) -> None:
@@ -351,12 +204,14 @@ class Disruptor(Generic[T]):
         with self._begin_lock:
             if self._has_begun:
                 return
+            if self._core.why_closed:
+                raise RingClosed(self._core.why_closed)
             if not self._works:
                 raise ConfigError(f"ring {self.name!r} has no consumer: register them before elements are produced")
             if self._app is not None:
                 self._link = Link(self._app, self.name, self.stats, self._hands())
                 self._link.start()
-            _BEGUN.add(self)
+            lifetime.keep(self)
             self._has_begun = True
 
     def _hands(self) -> dict[str, Hand]:
@@ -374,10 +229,10 @@ class Disruptor(Generic[T]):
             raise HoldfastError(
                 "this method blocks the loop that its consumers run on; await asyncio.to_thread(ring.reprocess, path)"
             )
-        if any(loop.is_here() for loop in self._loops):
+        if self._is_own():
             raise HoldfastError("a consumer cannot reprocess letters of its own ring: it would wait for itself")
         self._begin()
-        return reprocess_file(_path("path", path), ring=self.name, consumers=self._hands(), clock=self._clock)
+        return reprocess_file(checked_path("path", path), ring=self.name, consumers=self._hands(), clock=self._clock)
 
     def close(self, timeout: float | None = None) -> None:
         """Take no more elements, finish all that were taken, save the checkpoints and close the consumers.
@@ -400,18 +255,11 @@ class Disruptor(Generic[T]):
         """The same as `close` for async code."""
         limit_s = None if timeout is None else bounds.length("timeout", timeout)
         ended, loop = asyncio.Event(), asyncio.get_running_loop()
-        if self._closing(lambda: _set(ended, loop)):
+        if self._closing(lambda: set_from_afar(ended, loop)):
             with suppress(TimeoutError):
                 async with self._clock.timeout(limit_s):
                     await ended.wait()
             await asyncio.to_thread(self._closed, timeout)
-
-    def _is_on_a_loop(self) -> bool:
-        try:
-            here = asyncio.get_running_loop()
-        except RuntimeError:
-            return False
-        return any(isinstance(loop, TaskLoop) and loop.home is here for loop in self._loops)
 
     def _closing(self, on_end: Callable[[], object]) -> bool:
         """Begin to close; say whether the caller can wait for it."""
@@ -426,7 +274,7 @@ class Disruptor(Generic[T]):
         if left:
             some = ", ".join(f"{name!r} ({n:,} left)" for name, n in left.items())
             raise RingStuck(f"ring {self.name!r} was not through after {timeout:g} s: {some}", left)
-        _BEGUN.discard(self)
+        lifetime.let_go(self)
         link, self._link = self._link, None
         if link is not None:
             link.close()
@@ -445,7 +293,7 @@ class Disruptor(Generic[T]):
         except Exception:
             raise
         except BaseException:  # a second Ctrl-C or SIGTERM: nothing is waited for any more
-            _BEGUN.discard(self)
+            lifetime.let_go(self)
             raise
         finally:
             self._signals.leave()
@@ -462,7 +310,7 @@ class Disruptor(Generic[T]):
         except Exception:
             raise
         except BaseException:
-            _BEGUN.discard(self)
+            lifetime.let_go(self)
             raise
         finally:
             self._signals.leave()
@@ -510,66 +358,17 @@ class Disruptor(Generic[T]):
         if unsaved := list(troubles(report)):
             raise CheckpointError(in_one_line(unsaved))
 
+    def disown(self) -> None:
+        """For the child of a fork: the consumers are the parent's, so it takes no elements here."""
+        self._core.disown(_FORKED)
+        self._begin_lock, self._meter_lock = threading.Lock(), threading.Lock()
+        self._link = None  # its thread is the parent's
+
     def __repr__(self) -> str:
         return f"<Disruptor {self.name!r} {len(self._works)} consumers>"
-
-
-# ---------------------------------------------------------------- processes that fork or exit
-
-_RINGS: weakref.WeakSet[Disruptor[Any]] = weakref.WeakSet()
-_BEGUN: set[Disruptor[Any]] = set()
-"""Rings that have something to lose: at exit they are closed."""
-
-
-def _close_all() -> None:
-    for ring in list(_BEGUN):
-        try:
-            ring.close(_AT_EXIT_S)
-        except Exception:
-            _logger.exception("ring %s was not closed before the process ended", ring.name)
-
-
-def _disown() -> None:
-    """A fork takes no threads along: nobody would consume what the child produces."""
-    for ring in list(_RINGS):
-        ring._core.disown(_FORKED)
-        ring._begin_lock, ring._meter_lock = threading.Lock(), threading.Lock()
-        ring._link = None  # its thread is the parent's
-    _BEGUN.clear()
-
-
-atexit.register(_close_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown)
-
-
-# ---------------------------------------------------------------- arguments
-
-
-def _set(event: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
-    with suppress(RuntimeError):  # the loop is closed, and whoever waited there is gone
-        loop.call_soon_threadsafe(event.set)
-
-
-def _never(elements: list[Any]) -> bool:
-    return False
-
-
-def _checked(elements: Any) -> Sequence[Any]:
-    if isinstance(elements, list | tuple):
-        return elements
-    if isinstance(elements, str | bytes | bytearray | Mapping) or not isinstance(elements, Iterable):
-        raise ConfigError(f"elements={elements!r}: must be a list of elements; for one, [element]")
-    return tuple(elements)
 
 
 def _sequence(field: str, value: Any) -> Sequence[Any]:
     if isinstance(value, list | tuple):
         return value
     raise ConfigError(f"{field}={value!r}: must be a list of consumers, or of their names")
-
-
-def _path(field: str, value: object) -> Path:
-    if isinstance(value, str | Path) and str(value):
-        return Path(value)
-    raise ConfigError(f"{field}={value!r}: must be a path, True or None")

@@ -74,6 +74,7 @@ class ThreadLoop:
                 slowest_s = 0.0
                 while True:
                     lane.batch += 1
+                    n = len(got)  # before the call: who empties the list has had them all the same
                     try:
                         if (value := consume(got)) is not None and type(value) is CoroutineType:
                             refuse_coroutine(value)
@@ -83,10 +84,10 @@ class ThreadLoop:
                         self._drive(work.mend(got, failed))
                         failed = None
                     if has_checkpoints:
-                        self._drive(work.save(len(got)))
+                        self._drive(work.save(n))
                     ended_s = now()
                     batches += 1
-                    elements += len(got)
+                    elements += n
                     took_s = ended_s - began_s
                     if took_s > slowest_s:  # noqa: PLR1730 - max() is a call
                         slowest_s = took_s
@@ -163,6 +164,8 @@ class TaskLoop:
         except RuntimeError:
             self.home = None
         self._bell: LoopBell | None = None
+        self._aside: int | None = None
+        """The thread that does for it what may block, while it does."""
 
     def start(self) -> None:
         """Begin."""
@@ -176,6 +179,8 @@ class TaskLoop:
 
     def is_here(self) -> bool:
         """Whether the caller is this consumer itself."""
+        if self._aside == get_ident():
+            return True
         try:
             return self._task is not None and asyncio.current_task() is self._task
         except RuntimeError:
@@ -224,13 +229,14 @@ class TaskLoop:
             if type(got) is list:
                 began_s = lane.begun_s = now()
                 lane.batch += 1
+                n = len(got)
                 if (error := await self._consume(got)) is not None:
                     await self._drive(work.mend(got, error))
                 if work.checkpoints is not None:
-                    await self._drive(work.save(len(got)))
+                    await self._drive(work.save(n))
                 took_s = now() - began_s
                 lane.count_slow(took_s)
-                lane.finish(1, len(got), took_s, took_s, 0)
+                lane.finish(1, n, took_s, took_s, 0)
                 error = None
             elif got is SLEEP:
                 await bell.wait()
@@ -286,12 +292,19 @@ class TaskLoop:
             if self.home is None:
                 step.fn()  # nothing else runs on this loop; and at exit of the process no other thread can be had
             else:
-                await asyncio.to_thread(step.fn)
+                await asyncio.to_thread(self._do_aside, step.fn)
         except BaseException as error:
             if _is_end(error):
                 raise
             return error
         return None
+
+    def _do_aside(self, fn: Callable[[], object]) -> None:
+        self._aside = get_ident()
+        try:
+            fn()
+        finally:
+            self._aside = None
 
 
 Loop = ThreadLoop | TaskLoop

@@ -108,7 +108,10 @@ class Slots:
             else:
                 elements = first[skipped:] if skipped else first
         if len(elements) != end - begin:
-            raise HoldfastError("a list was changed after it was produced: it is the ring's then; make a new one")
+            raise HoldfastError(
+                "a list was changed after it was produced, by its producer or by a consumer: it is the ring's then, so "
+                "make a new one"
+            )
         return elements, piece + past - low
 
     def pieces_from(self, piece: int, batch_size: int, reach: int) -> list[list[Any]]:

@@ -124,9 +124,9 @@ class Marks:
 def place(patch: pytest.MonkeyPatch, *, letters: Box | None = None, marks: Marks | None = None) -> None:
     """Let consumers that are registered with a path from here on have these instead of files."""
     if letters is not None:
-        patch.setattr("holdfast.ring.disruptor.file_letters", lambda path, **_: letters)
+        patch.setattr("holdfast.ring.places.file_letters", lambda path, **_: letters)
     if marks is not None:
-        patch.setattr("holdfast.ring.disruptor.file_checkpoints", lambda path, **_: marks)
+        patch.setattr("holdfast.ring.places.file_checkpoints", lambda path, **_: marks)
 
 
 def mark_at(offset: int) -> Marks:
