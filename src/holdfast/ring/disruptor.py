@@ -162,13 +162,19 @@ class Disruptor(Producing[T]):
             rng=chance,
         )
         loop: Loop = TaskLoop(self._core, work) if callee.is_async else ThreadLoop(self._core, work)
-        self._has_checkpoints = self._has_checkpoints or checkpoints is not None
-        self._works[own] = work
-        self._decoders[own] = decode
-        self._loops.append(loop)
-        self._meters[own] = Meter(self._clock.monotonic())
-        loop.start()
+        try:
+            loop.start()
+        except RuntimeError:  # no more threads can be had: it may be registered again
+            for one in (checkpoints, letters):
+                if one is not None:
+                    one.close()
+            raise
         self._core.join(lane)
+        self._has_checkpoints = self._has_checkpoints or checkpoints is not None
+        self._decoders[own] = decode
+        self._meters[own] = Meter(self._clock.monotonic())
+        self._works[own] = work
+        self._loops.append(loop)
         return consumer
 
     def _lane_of(self, wanted: object) -> Lane:

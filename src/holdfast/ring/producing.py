@@ -88,6 +88,7 @@ class Producing(ABC, Generic[T]):
         else:
             event = threading.Event()
             waiter = Waiter(elements, offset, event.set)
+        has_waited = False
         try:
             if self._core.wait(waiter):
                 return
@@ -95,22 +96,25 @@ class Producing(ABC, Generic[T]):
                 bell.wait()
             else:
                 self._clock.wait(event, limit_s)
+            has_waited = True
         finally:
             if not waiter.is_taken:
-                self._core.forget(waiter)
+                self._core.forget(waiter, is_wanted=has_waited)
         self._answer(waiter, timeout)
 
     async def _await(self, elements: Sequence[T], offset: int | None, timeout: float | None) -> None:
         limit_s = self._patience(timeout)
         event, loop = asyncio.Event(), asyncio.get_running_loop()
         waiter = Waiter(elements, offset, lambda: set_from_afar(event, loop))
+        has_waited = False
         try:
             if not self._core.wait(waiter):
                 with suppress(TimeoutError):
                     async with self._clock.timeout(limit_s):
                         await event.wait()
+            has_waited = True
         finally:
-            self._core.forget(waiter)
+            self._core.forget(waiter, is_wanted=has_waited)
         self._answer(waiter, timeout)
 
     def _patience(self, timeout: float | None) -> float | None:
