@@ -232,7 +232,8 @@ class Core:
                 self._room = -1  # an interrupt must not leave a list to be gathered in that is a piece by then
                 elements, lane.next_piece = slots.take(lane.piece, done, limit)
                 lane.end = done + len(elements)
-                if lane.is_hasty and len(elements) > lane.batch_size >> 1:
+                # Not where others come after it: a batch may wait for what these do with the one before it.
+                if lane.is_hasty and not lane.followers and len(elements) > lane.batch_size >> 1:
                     reach = min([one.done for one in lane.after]) if lane.after else slots.produced
                     lane.ahead = slots.pieces_from(lane.next_piece, lane.batch_size, reach)
                 self._look_ahead()

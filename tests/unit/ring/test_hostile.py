@@ -60,7 +60,7 @@ async def test_an_error_handler_of_a_consumer_on_the_loop_may_close_its_ring() -
     ring.register_consumer(fail)
     await ring.aproduce([1])
     while not ring.stats().is_closing:
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # noqa: TID251 - lets the others run
     await ring.aclose(PATIENCE_S)
     assert told == [1]
 
@@ -81,7 +81,7 @@ async def test_an_error_handler_of_a_consumer_on_the_loop_does_not_wait_for_that
         ring.register_consumer(fail)
         await ring.aproduce([1, 2])
         while not errors:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # noqa: TID251 - lets the others run
     assert "would wait for itself" in str(errors[0])
 
 
@@ -104,6 +104,26 @@ def test_elements_of_a_call_that_was_cut_off_are_not_taken_although_there_is_roo
     core._gate = 4
     core.forget(late)
     assert late.is_taken
+
+
+def test_a_batch_may_wait_for_what_the_next_consumer_does_with_the_one_before_it() -> None:
+    pool, are_all_there = threading.Semaphore(2), threading.Event()
+    waits: list[bool] = []
+
+    def take(elements: Sequence[int]) -> None:
+        are_all_there.wait(PATIENCE_S)
+        waits.append(pool.acquire(timeout=PATIENCE_S))
+
+    def give_back(elements: Sequence[int]) -> None:
+        pool.release()
+
+    with Disruptor[int](name="prices") as ring:
+        ring.register_consumer(take, batch_size=LONG)
+        ring.register_consumer(give_back, batch_size=LONG, after=[take])
+        for _ in range(8):
+            ring.produce([0] * LONG)
+        are_all_there.set()
+    assert waits == [True] * 8
 
 
 def test_a_consumer_for_which_no_thread_can_be_had_can_be_registered_again(
