@@ -198,16 +198,34 @@ def ring_into(out: Path, app: App | None) -> Disruptor[dict[str, Any]]:
     return ring
 
 
-def run(ring: Disruptor[dict[str, Any]], options: argparse.Namespace) -> None:
-    """Produce from where the slowest consumer is; the others pass over what they have done."""
+def run(options: argparse.Namespace, app: App | None) -> None:
+    """Do what is left of the source, and say how far each consumer is."""
+    with open(options.source, "rb") as source:  # first of all: nothing is made where there is no source
+        ring = ring_into(options.out, app)
+        try:
+            with ring:  # Ctrl-C and SIGTERM leave it here: what was taken is finished, and the checkpoints are saved
+                produce_from(source, ring, options)
+        finally:
+            for one in ring.stats().consumers:
+                done = f"{one.processed:,} lines, {one.given_up:,} of them given up"
+                print(f"{one.name}: {done}; up to line {one.offset or 0:,}")
+
+
+def produce_from(source: BinaryIO, ring: Disruptor[dict[str, Any]], options: argparse.Namespace) -> None:
+    """Begin where the slowest consumer is; the others pass over what they have done."""
     print(f"begins at line {ring.start_offset:,}", flush=True)
-    with open(options.source, "rb") as source:
-        for start, elements in lines_from(source, ring.start_offset):
-            if elements:
-                ring.produce(elements, offset=start)
-            elif not options.follow:
-                break
-            time.sleep(options.pause if elements else 0.1)
+    for start, elements in lines_from(source, ring.start_offset):
+        if elements:
+            ring.produce(elements, offset=start)
+        elif not options.follow:
+            break
+        time.sleep(options.pause if elements else 0.1)
+
+
+def reprocess(out: Path) -> None:
+    """Do the dead letters of the file again, and say what became of them."""
+    with ring_into(out, None) as ring:
+        print(ring.reprocess(out / "dead-letters.jsonl"))
 
 
 def main() -> int:
@@ -235,18 +253,10 @@ def main() -> int:
         )
     app = App(options.app) if options.app else None
     try:
-        ring = ring_into(options.out, app)
-        try:
-            with ring:  # Ctrl-C and SIGTERM leave it here: what was taken is finished, and the checkpoints are saved
-                if options.reprocess:
-                    print(ring.reprocess(options.out / "dead-letters.jsonl"))
-                else:
-                    run(ring, options)
-        finally:
-            for one in ring.stats().consumers:
-                print(
-                    f"{one.name}: {one.processed:,} lines, {one.given_up:,} of them given up; up to line {one.offset}"
-                )
+        if options.reprocess:
+            reprocess(options.out)
+        else:
+            run(options, app)
     except (HoldfastError, OSError) as error:
         sys.exit(str(error))
     except KeyboardInterrupt:

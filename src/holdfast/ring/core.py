@@ -21,6 +21,9 @@ SLEEP: Final = object()
 END: Final = object()
 """And when nothing will come any more."""
 
+_FREE: Final = 16_384
+"""Producers that wait go on when so many elements are free, or half of the ring."""
+
 
 class Waiter:
     """A producer that waits for room. Whoever makes room adds its elements, so that nobody can come in between."""
@@ -61,8 +64,8 @@ class Core:
         self._gathered = self.slots.head[2]
         """The list that small calls add to; and how long it may be without a further question."""
         self._room = 0
-        self._low = size // 2
-        """Producers that wait go on when half of the ring is free: one at a time would be a wake-up for each."""
+        self._low = size - min(size // 2, _FREE)
+        """Producers that wait go on when so few are left: one at a time would be a wake-up for each."""
 
     # ---- before anything is produced
 
@@ -341,9 +344,13 @@ class Core:
             else:
                 tell()
 
-    def disown(self, why: str) -> None:
+    def renew_lock(self) -> None:
         """In the child of a fork: whoever held the lock is not here."""
         self.lock = threading.Lock()
+
+    def disown(self, why: str) -> None:
+        """In the child of a fork: whoever held the lock is not here, and neither are the consumers."""
+        self.renew_lock()
         self.why_closed = why
         self._room = -1
         self.waiters.clear()

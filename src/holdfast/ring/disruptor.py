@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from holdfast.clock import SystemClock, chance
 from holdfast.errors import CheckpointError, ConfigError, HoldfastError, RingClosed, RingStuck
@@ -41,7 +41,10 @@ T = TypeVar("T")
 C = TypeVar("C")
 
 LARGEST: Final = 1 << 24
-_FORKED: Final = "this ring was made before a fork: its consumers run in the parent process; make one of your own here"
+_FORKED: Final = (
+    "this ring was made before a fork and had begun, or has checkpoints or consumers on an event loop, so it is the "
+    "parent's: make one of your own here"
+)
 
 
 class Disruptor(Producing[T]):
@@ -87,7 +90,7 @@ class Disruptor(Producing[T]):
         self._meters: dict[str, Meter] = {"": Meter(self._clock.monotonic())}
         self._meter_lock = threading.Lock()
         lifetime.watch(self)
-        # The consumers' threads do not hold the ring: one that nobody wants any more, and never began, ends them.
+        # The tasks of async consumers do not hold the ring: one that nobody wants any more, and never began, ends them.
         weakref.finalize(self, self._core.close, f"ring {name!r} is gone").atexit = False
 
     # ---- consumers
@@ -162,14 +165,9 @@ class Disruptor(Producing[T]):
             rng=chance,
         )
         loop: Loop = TaskLoop(self._core, work) if callee.is_async else ThreadLoop(self._core, work)
-        try:
-            loop.start()
-        except RuntimeError:  # no more threads can be had: it may be registered again
-            for one in (checkpoints, letters):
-                if one is not None:
-                    one.close()
-            raise
         self._core.join(lane)
+        if isinstance(loop, TaskLoop) and loop.home is not None:
+            loop.start()  # now, on this loop; the threads of the others come with the first element
         self._has_checkpoints = self._has_checkpoints or checkpoints is not None
         self._decoders[own] = decode
         self._meters[own] = Meter(self._clock.monotonic())
@@ -214,11 +212,17 @@ class Disruptor(Producing[T]):
                 raise RingClosed(self._core.why_closed)
             if not self._works:
                 raise ConfigError(f"ring {self.name!r} has no consumer: register them before elements are produced")
+            self._start_loops()
             if self._app is not None:
                 self._link = Link(self._app, self.name, self.stats, self._hands())
                 self._link.start()
             lifetime.keep(self)
             self._has_begun = True
+
+    def _start_loops(self) -> None:
+        for loop in self._loops:
+            if not loop.is_started:
+                loop.start()
 
     def _hands(self) -> dict[str, Hand]:
         def hand_of(lane: Lane) -> Hand:
@@ -269,6 +273,8 @@ class Disruptor(Producing[T]):
 
     def _closing(self, on_end: Callable[[], object]) -> bool:
         """Begin to close; say whether the caller can wait for it."""
+        with self._begin_lock:
+            self._start_loops()  # each consumer is closed on its own thread, also where nothing has come
         self._core.close(f"ring {self.name!r} is closed")
         if self._is_own():
             return False
@@ -365,10 +371,20 @@ class Disruptor(Producing[T]):
             raise CheckpointError(in_one_line(unsaved))
 
     def disown(self) -> None:
-        """For the child of a fork: the consumers are the parent's, so it takes no elements here."""
-        self._core.disown(_FORKED)
+        """For the child of a fork: consumers that have begun are the parent's, so it takes no elements here.
+
+        Before that it is the child's own as well; but a checkpoint has one owner, and an event loop one process.
+        """
         self._begin_lock, self._meter_lock = threading.Lock(), threading.Lock()
+        if not self._has_checkpoints and not any(loop.is_started for loop in self._loops):
+            self._core.renew_lock()
+            return
+        self._core.disown(_FORKED)
+        self._loops = []
         self._link = None  # its thread is the parent's
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a ring can be neither copied nor pickled: its consumers run in this process")
 
     def __repr__(self) -> str:
         return f"<Disruptor {self.name!r} {len(self._works)} consumers>"

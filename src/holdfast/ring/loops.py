@@ -35,7 +35,12 @@ class ThreadLoop:
         self._bell = ThreadBell()
         work.lane.bell = self._bell
         # A stuck consumer must not keep the process from ending: a ring that is not closed is closed at exit.
-        self.thread = threading.Thread(target=self._run, name=f"holdfast-ring-{work.lane.name}", daemon=True)
+        self.thread = threading.Thread(target=self._run, name=_name(work), daemon=True)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it has begun; by the thread itself, as an interrupt may come while it is started."""
+        return self.thread.ident is not None
 
     def start(self) -> None:
         """Begin."""
@@ -164,6 +169,7 @@ class TaskLoop:
         except RuntimeError:
             self.home = None
         self._bell: LoopBell | None = None
+        self._thread: threading.Thread | None = None
         self._aside: int | None = None
         """The thread that does for it what may block, while it does."""
 
@@ -173,9 +179,19 @@ class TaskLoop:
             self._begin()
             return
         ready = threading.Event()
-        name = f"holdfast-ring-{self._work.lane.name}"
-        threading.Thread(target=lambda: asyncio.run(self._alone(ready)), name=name, daemon=True).start()
+        run = self._alone(ready)
+        self._thread = threading.Thread(target=asyncio.run, args=(run,), name=_name(self._work), daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:  # no more threads can be had
+            run.close()
+            raise
         ready.wait()
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it has begun."""
+        return self._task is not None or (self._thread is not None and self._thread.ident is not None)
 
     def is_here(self) -> bool:
         """Whether the caller is this consumer itself."""
@@ -194,7 +210,7 @@ class TaskLoop:
 
     def _begin(self) -> None:
         self._bell = self._work.lane.bell = LoopBell(asyncio.get_running_loop(), asyncio.Event())
-        self._task = asyncio.create_task(self._run(), name=f"holdfast-ring-{self._work.lane.name}")
+        self._task = asyncio.create_task(self._run(), name=_name(self._work))
         self._task.add_done_callback(self._ended)  # a task that is cancelled before its first step runs no line
 
     async def _run(self) -> None:
@@ -308,6 +324,10 @@ class TaskLoop:
 
 
 Loop = ThreadLoop | TaskLoop
+
+
+def _name(work: Work) -> str:
+    return f"holdfast-ring-{work.ring}-{work.lane.name}"
 
 
 def _is_end(error: BaseException) -> bool:

@@ -80,6 +80,13 @@ def test_without_rings_it_says_how_to_get_one(shop: Shop) -> None:
     assert "--file shows one" in shop.cli("rings", "checkpoints").stderr
 
 
+def test_without_a_store_it_says_which_rings_would_show_here(shop: Shop) -> None:
+    told = "shop.db: check --url or --app; a ring shows here where it was given the app: Disruptor(…, app=app)\n"
+    for words in (["rings"], ["rings", "list", "--app", "shop:app"], ["rings", "--url", "sqlite:///shop.db", "list"]):
+        assert shop.cli(*words, code=1).stderr.endswith(told)
+    assert not (shop.folder / "shop.db").exists()
+
+
 # ---------------------------------------------------------------- checkpoints
 
 

@@ -68,7 +68,7 @@ def test_async_consumers_without_a_loop_have_a_thread_of_their_own() -> None:
     with Disruptor[int](name="prices") as ring:
         ring.register_consumer(consume, name="own")
         ring.produce([1])
-    assert names == ["holdfast-ring-own"]
+    assert names == ["holdfast-ring-prices-own"]
 
 
 async def test_aproduce_waits_for_room_without_blocking_the_loop() -> None:
@@ -340,7 +340,7 @@ async def test_a_consumer_that_is_at_a_batch_when_its_task_is_cancelled_has_not_
     ring.register_consumer(after, after=[gate])
     await ring.aproduce([1])
     await gate.has_begun.wait()
-    [task] = [one for one in asyncio.all_tasks() if one.get_name() == "holdfast-ring-Gate"]
+    [task] = [one for one in asyncio.all_tasks() if one.get_name() == "holdfast-ring-prices-Gate"]
     task.cancel()
     await asyncio.wait([task])
     with pytest.raises(HoldfastError, match="was cancelled"):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -165,20 +166,27 @@ def test_a_block_closes_the_ring_also_when_it_raises() -> None:
     assert kept.closed == 1
 
 
-def test_a_ring_that_nobody_wants_any_more_ends_its_threads() -> None:
-    kept, ring = Kept(), Disruptor[int](name="prices")
-    ring.register_consumer(kept, name="forgotten")
+def test_a_ring_that_never_begins_has_no_threads_and_is_forgotten_with_its_consumers() -> None:
+    class Holds(Kept):
+        ring: Disruptor[int]
+
+    kept, ring = Holds(), Disruptor[int](name="forgotten")
+    kept.ring = ring
 
     async def later(elements: Sequence[int]) -> None: ...
 
-    ring.register_consumer(later, name="forgotten too")
-    threads = [one for one in threading.enumerate() if one.name.startswith("holdfast-ring-forgotten")]
-    assert len(threads) == 2
-    del ring
+    ring.register_consumer(kept)
+    ring.register_consumer(later)
+    assert not [one for one in threading.enumerate() if one.name.startswith("holdfast-ring-forgotten")]
+    gone = weakref.ref(ring)
+    del ring, kept
     gc.collect()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
+    assert gone() is None
+
+
+def test_a_ring_that_never_began_closes_its_consumers_all_the_same() -> None:
+    with Disruptor[int](name="prices") as ring:
+        kept = ring.register_consumer(Kept())
     assert kept.closed == 1
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -427,19 +429,44 @@ def test_a_function_that_returns_a_coroutine_is_a_failure_and_not_a_call_that_we
 # ---------------------------------------------------------------- forks
 
 
-@pytest.mark.parametrize("has_begun", [True, False])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_a_child_of_a_fork_is_told_that_the_consumers_are_in_the_parent(has_begun: bool) -> None:
+def test_a_ring_that_has_not_begun_is_the_child_s_own_after_a_fork_as_well() -> None:
     kept = Kept()
     ring = Disruptor[int](name="prices", size=4)
     ring.register_consumer(kept)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            ring.produce([1, 2])
+            ring.close(PATIENCE_S)
+            code = 0 if kept.elements == [1, 2] and kept.closed == 1 else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    ring.produce([3])
+    ring.close(PATIENCE_S)
+    assert kept.elements == [3]
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_child_of_a_fork_is_told_that_the_consumers_are_in_the_parent(has_begun: bool, tmp_path: Path) -> None:
+    kept = Kept()
+    ring = Disruptor[int](name="prices", size=4)
+    ring.register_consumer(kept, checkpoint=None if has_begun else tmp_path / "done")
+    offset: Iterator[int | None] = itertools.repeat(None) if has_begun else itertools.count()
     if has_begun:
         ring.produce([1])
     child = os.fork()
     if not child:
         code = 1
         try:
-            calls = (lambda: ring.produce([2]), lambda: ring.produce([3] * 40), lambda: ring.try_produce([2]))
+            calls = (
+                lambda: ring.produce([2], offset=next(offset)),
+                lambda: ring.produce([3] * 40, offset=next(offset)),
+                lambda: ring.try_produce([2], offset=next(offset)),
+            )
             for call in calls:
                 try:
                     call()
@@ -454,6 +481,6 @@ def test_a_child_of_a_fork_is_told_that_the_consumers_are_in_the_parent(has_begu
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    ring.produce([3])
+    ring.produce([3], offset=next(offset))
     ring.close()
     assert kept.elements == ([1, 3] if has_begun else [3])

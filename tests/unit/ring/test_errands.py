@@ -33,6 +33,7 @@ def asynchronous(kept: Kept) -> Any:
 
 def hand_of(ring: Disruptor[Any], consumer: str) -> Hand:
     """What a letter's elements are given to, as the app's link and `reprocess` do."""
+    ring.start()
     return ring._hands()[consumer]
 
 
@@ -54,7 +55,7 @@ def test_an_errand_goes_to_its_consumer_alone_on_its_own_thread(wrap: Wrap) -> N
         ring.produce([2])
     assert sorted(named.batches) == [[1], [2], [7, 8]]
     assert other.elements == [1, 2]
-    assert threads == {"holdfast-ring-one"}
+    assert threads == {"holdfast-ring-prices-one"}
     assert [one.processed for one in ring.stats().consumers] == [2, 2], "it is counted in the inbox"
 
 
@@ -130,7 +131,7 @@ async def test_an_errand_of_a_task_that_is_cancelled_was_not_handled() -> None:
     [lane] = ring._core.lanes
     future = ring._core.hand(lane, [7])
     await has_begun.wait()
-    [task] = [one for one in asyncio.all_tasks() if one.get_name() == "holdfast-ring-one"]
+    [task] = [one for one in asyncio.all_tasks() if one.get_name() == "holdfast-ring-prices-one"]
     task.cancel()
     await asyncio.wait([task])
     with pytest.raises(Unhandled, match="consumer 'one' was cancelled"):

@@ -99,13 +99,25 @@ def test_every_record_is_written_once_through_kill_stop_and_mending(
 
     file = tmp_path / "out" / "dead-letters.jsonl"
     file.write_bytes(file.read_bytes().replace(b'"n/a"', b"77"))
-    assert f"done={len(BAD)}" in run(tmp_path, "--reprocess")
+    said = [line for line in run(tmp_path, "--reprocess").splitlines() if not line.startswith("wrote ")]
+    assert said == [f"Reprocessed(done={len(BAD)}, failed=0, kept=0, unreadable=0)"]
     assert lines(tmp_path, "orders") == list(range(N))
     assert {row["line"] for row in rows(tmp_path, "orders") if row["cents"] == 77} >= BAD
     assert not file.exists()
 
-    assert f"begins at line {N:,}" in run(tmp_path)
+    assert run(tmp_path).splitlines() == [
+        f"begins at line {N:,}",
+        f"orders: 0 lines, 0 of them given up; up to line {N:,}",
+        f"customers: 0 lines, 0 of them given up; up to line {N:,}",
+    ]
     assert lines(tmp_path, "orders") == list(range(N))
+
+
+def test_a_missing_source_is_one_line_and_nothing_is_made(tmp_path: Path, running: list[subprocess.Popen[str]]) -> None:
+    running.append(one := start(tmp_path))
+    out, err = one.communicate(timeout=60)
+    assert (one.returncode, out, err) == (1, "", "[Errno 2] No such file or directory: 'orders.jsonl'\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_letters_in_the_inbox_are_mended_while_it_runs(tmp_path: Path, running: list[subprocess.Popen[str]]) -> None:

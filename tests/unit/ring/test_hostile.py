@@ -126,18 +126,16 @@ def test_a_batch_may_wait_for_what_the_next_consumer_does_with_the_one_before_it
     assert waits == [True] * 8
 
 
-def test_a_consumer_for_which_no_thread_can_be_had_can_be_registered_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ring_for_which_no_thread_can_be_had_may_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     kept, ring = Kept(), Disruptor[int](name="prices")
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
+        ring.register_consumer(kept, checkpoint=tmp_path / "done", dead_letters=tmp_path / "dead")
         with pytest.raises(RuntimeError, match="new thread"):
-            ring.register_consumer(kept, checkpoint=tmp_path / "done", dead_letters=tmp_path / "dead")
-    ring.register_consumer(kept, checkpoint=tmp_path / "done", dead_letters=tmp_path / "dead")
+            ring.produce([1, 2], offset=0)
     ring.produce([1, 2], offset=0)
     ring.close(PATIENCE_S)
     assert kept.elements == [1, 2]

@@ -15,7 +15,7 @@ from holdfast.ops.commands.lazy import FAILED, Failed, Unusable
 from holdfast.ops.commands.output import STYLES, echo_json, hint, is_sure, print_table, say, yes_option
 from holdfast.ops.commands.reading import near
 from holdfast.ops.commands.tables import Cell, Column
-from holdfast.ops.commands.target import ViewGroup, on_app, on_store, opened, show_first, store_options
+from holdfast.ops.commands.target import ViewGroup, on_app, opened, show_first, store_options
 from holdfast.ops.redact import redacted_text, ring_shown
 from holdfast.ops.text import instant, length, many, short
 from holdfast.ring.checkpoints import SavedCheckpoint, list_stored, read_file, reset_file, reset_stored
@@ -48,6 +48,7 @@ _SAVED: Final = (
     Column("problem", least=12, goes=4),
 )
 _NO_STORE: Final = "give --url or --app, or --file for a checkpoint that is in a file"
+_NO_RINGS: Final = "check --url or --app; a ring shows here where it was given the app: Disruptor(…, app=app)"
 _FILE_HELP: Final = "The checkpoint in this file; no store is looked for."
 _STUCK_STYLE: Final = STYLES["stopped"]
 
@@ -71,7 +72,7 @@ def rings(ctx: click.Context, /, **options: Any) -> None:
 
 
 @rings.command("list")
-@on_store
+@on_app
 def list_rings(app: App, as_json: bool) -> None:
     """Every ring that a live process reports, as of its last heartbeat, with a line for each consumer.
 
@@ -81,7 +82,8 @@ def list_rings(app: App, as_json: bool) -> None:
     Example:
       holdfast rings list --app shop:app --json
     """  # noqa: D301 - click wants the backspace itself
-    views = [ring_shown(view) for view in app.rings.list()]
+    with opened(app, help_=_NO_RINGS):
+        views = [ring_shown(view) for view in app.rings.list()]
     if as_json:
         echo_json({"items": [_fields(view) for view in views]})
     elif not views:
