@@ -235,14 +235,23 @@ class Core:
                 self._room = -1  # an interrupt must not leave a list to be gathered in that is a piece by then
                 elements, lane.next_piece = slots.take(lane.piece, done, limit)
                 lane.end = done + len(elements)
-                # Not where others come after it: a batch may wait for what these do with the one before it.
-                if lane.is_hasty and not lane.followers and len(elements) > lane.batch_size >> 1:
+                if lane.is_hasty and len(elements) > lane.batch_size >> 1:
                     reach = min([one.done for one in lane.after]) if lane.after else slots.produced
                     lane.ahead = slots.pieces_from(lane.next_piece, lane.batch_size, reach)
                 self._look_ahead()
                 return elements
             self._look_ahead()
             return lane.errands.popleft() if lane.errands else self._nothing(lane)
+
+    def pass_on(self, lane: Lane) -> None:
+        """What a consumer has finished is there for those that come after it, before it begins the next batch.
+
+        It may wait for what these do with it.
+        """
+        with self.lock:
+            lane.done = lane.end
+            lane.piece = lane.next_piece
+            self._wake_followers(lane)
 
     def _nothing(self, lane: Lane) -> Any:
         if self.why_closed:

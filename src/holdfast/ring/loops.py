@@ -69,11 +69,12 @@ class ThreadLoop:
         lane, consume, turn, now = work.lane, work.callee.consume, core.turn, work.clock.monotonic
         has_checkpoints = work.checkpoints is not None
         lane.is_hasty = not has_checkpoints
+        followers = lane.followers
         failed: BaseException | None = None
         while True:
             got = turn(lane)
             if type(got) is list:
-                began_s = turned_s = lane.begun_s = now()
+                began_s = since_s = turned_s = lane.begun_s = now()
                 ahead = lane.ahead
                 batches = elements = quick = 0
                 slowest_s = 0.0
@@ -102,9 +103,16 @@ class ThreadLoop:
                         lane.count_slow(took_s)
                     if not ahead or ended_s - turned_s > _LATE_S:
                         break
+                    if followers:
+                        lane.finish(batches, elements, ended_s - since_s, slowest_s, quick)
+                        core.pass_on(lane)
+                        lane.next_piece += 1
+                        batches = elements = quick = 0
+                        slowest_s = 0.0
+                        since_s = lane.begun_s = ended_s
                     got = ahead.pop()
                     began_s = ended_s
-                lane.finish(batches, elements, ended_s - turned_s, slowest_s, quick)
+                lane.finish(batches, elements, ended_s - since_s, slowest_s, quick)
                 if ahead:
                     lane.ahead = []
             elif got is SLEEP:
