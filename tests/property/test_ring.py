@@ -25,6 +25,16 @@ from tests.unit.ring.rings import PATIENCE_S, Box, place
 
 pytestmark = pytest.mark.timeout(30 if settings().max_examples <= 200 else 0)
 
+
+@pytest.fixture(scope="module", autouse=True)
+def short_pieces() -> Iterator[None]:
+    """Lists of 32 are not gathered with others, so that short examples go every way."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("slots", "core"):
+            patch.setattr(f"holdfast.ring.{module}.SMALL", 32)
+        yield
+
+
 Key = tuple[int, int]
 """Who has produced an element, and as its how many-th."""
 RETRY = RetryPolicy(max_retries=3, initial_delay=1.0, total_timeout=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Literal
 
@@ -16,6 +17,16 @@ from holdfast.ring.core import END, SLEEP, Core, Waiter
 from holdfast.ring.lane import Errand, Lane, ThreadBell
 
 pytestmark = pytest.mark.timeout(30 if settings().max_examples <= 200 else 0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_pieces() -> Iterator[None]:
+    """Lists of 32 are not gathered with others, so that short examples go every way."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("slots", "core"):
+            patch.setattr(f"holdfast.ring.{module}.SMALL", 32)
+        yield
+
 
 Verb = Literal["produce", "wait", "forget", "turn", "ahead", "hand", "close"]
 VERBS: list[Verb] = ["produce", "produce", "wait", "forget", "turn", "turn", "turn", "ahead", "hand", "close"]

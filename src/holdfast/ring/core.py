@@ -95,9 +95,13 @@ class Core:
                     self._wake_sleeping()  # before the elements are there: an interrupt in between must not forget it
                 gathered.extend(elements)
                 return True
-            left = self._gate + self.size - self.slots.head[1] - n
-            if left < 0 or room < 0 or gathered or n < SMALL:
+            left = self._gate + self.size - self.slots.head[1] - len(gathered) - n
+            if left < 0 or room < 0 or not n:
                 return False
+            if gathered or n < SMALL:
+                self._add(elements, None)
+                self._look_ahead()
+                return True
             if self._sleeping:
                 self._wake_sleeping()
             self._room = left if left < GATHERED else GATHERED

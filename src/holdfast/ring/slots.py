@@ -14,11 +14,10 @@ from typing import Any, Final
 
 from holdfast.errors import HoldfastError
 
-SMALL: Final = 32
+SMALL: Final = 256
 """Fewer elements than this are gathered in one piece with others: a slot for each costs more than copying them."""
-GATHERED: Final = 1024
-"""A gathered piece is closed when it has so many: it is let go as a whole."""
-
+GATHERED: Final = 1000
+"""A gathered piece has at most so many, which is a batch by default: all consumers are then handed the same list."""
 AHEAD: Final = 16
 """A consumer takes up to so many batches at a time, where each is a piece."""
 _NONE: Final[list[Any]] = []
@@ -54,7 +53,7 @@ class Slots:
         if offset is not None:
             self._shift(end + len(gathered), offset)
         if len(elements) < SMALL:
-            if len(gathered) >= GATHERED:
+            if len(gathered) + len(elements) > GATHERED:
                 self._close(closed, end, gathered)
                 _, _, gathered = self.head
             gathered.extend(elements)

@@ -39,6 +39,17 @@ def test_a_gathered_piece_is_closed_at_its_longest() -> None:
     assert slots.take(following, GATHERED, 4 * GATHERED)[0] == [GATHERED]
 
 
+def test_short_lists_that_make_a_batch_are_one_list_for_every_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.ring.slots.SMALL", SMALL)
+    slots = Slots(4096)
+    for n in range(11):
+        slots.add(large(100, 100 * n), None)
+    first, following = slots.take(0, 0, GATHERED)
+    assert (first, following) == (large(1000), 1)
+    assert slots.take(0, 0, GATHERED)[0] is first
+    assert slots.take(1, 1000, 2000) == (large(100, 1000), 2)
+
+
 def test_a_batch_ends_with_the_last_place_and_the_next_one_begins_with_the_first() -> None:
     slots = Slots(4)
     for n in range(3):
