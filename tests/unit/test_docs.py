@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import click
 import pytest
+from opentelemetry import trace
+from opentelemetry.util._once import Once
 
 import holdfast
 import holdfast.alerts
@@ -574,7 +576,14 @@ def virtual_time(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     return clock
 
 
-@pytest.mark.usefixtures("virtual_time")
+@pytest.fixture
+def own_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that sets up tracing sets it up for the process: FastAPI would trace every later test."""
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
+
+
+@pytest.mark.usefixtures("virtual_time", "own_tracing")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_python_block_runs_as_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -213,9 +213,10 @@ class Disruptor(Producing[T]):
             if not self._works:
                 raise ConfigError(f"ring {self.name!r} has no consumer: register them before elements are produced")
             self._start_loops()
-            if self._app is not None:
-                self._link = Link(self._app, self.name, self.stats, self._hands())
-                self._link.start()
+            if self._app is not None and self._link is None:  # an interrupt may have come after it
+                link = Link(self._app, self.name, self.stats, self._hands())
+                link.start()
+                self._link = link
             lifetime.keep(self)
             self._has_begun = True
 
@@ -370,7 +371,7 @@ class Disruptor(Producing[T]):
         if unsaved := list(troubles(report)):
             raise CheckpointError(in_one_line(unsaved))
 
-    def disown(self) -> None:
+    def _disown(self) -> None:
         """For the child of a fork: consumers that have begun are the parent's, so it takes no elements here.
 
         Before that it is the child's own as well; but a checkpoint has one owner, and an event loop one process.

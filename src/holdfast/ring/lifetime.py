@@ -22,7 +22,7 @@ class Ring(Protocol):
     def close(self, timeout: float | None = None) -> Any:
         """Finish what was taken."""
 
-    def disown(self) -> None:
+    def _disown(self) -> None:
         """Its consumers are not in this process."""
 
 
@@ -57,7 +57,7 @@ def _close_all() -> None:
 def _disown_all() -> None:
     """A fork takes no threads along: nobody would consume what the child produces."""
     for ring in list(_RINGS):
-        ring.disown()
+        ring._disown()
     _BEGUN.clear()
 
 
