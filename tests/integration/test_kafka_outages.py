@@ -85,6 +85,17 @@ async def test_another_commit_error_is_raised_and_the_next_commit_works(
     assert [lag.position for lag in await source.lags(["orders"])] == [2]
 
 
+@pytest.mark.parametrize("code", [KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH])
+async def test_a_partition_that_has_just_been_given_to_a_broker_is_asked_again(
+    mock_kafka: MockCluster, new_source: NewSource, code: int
+) -> None:
+    mock_kafka.create_topic("orders")
+    source = new_source(mock_kafka.url("orders"))
+    assert [lag.lag for lag in await source.lags(["orders"])] == [0]
+    mock_kafka.push_errors(ApiKey.LIST_OFFSETS, code, code)
+    assert [lag.lag for lag in await source.lags(["orders"])] == [0]
+
+
 async def test_commits_that_come_together_go_together_and_the_last_word_counts(
     mock_kafka: MockCluster, new_source: NewSource
 ) -> None:

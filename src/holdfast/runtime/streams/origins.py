@@ -7,6 +7,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
+from holdfast.runtime.stored_origin import stored_origin
 from holdfast.types import JobRecord
 
 QUEUE: Final = "stream:"
@@ -32,12 +33,5 @@ _decode = msgspec.json.Decoder(_Letter).decode
 
 def message_origin(record: JobRecord) -> Origin | None:
     """Where the message of this record came from; None where it is a job."""
-    if not record.queue.startswith(QUEUE):
-        return None
-    for payload in (record.original_payload, record.payload):  # an edit may say something else, or have spoiled it
-        if payload is not None:
-            try:
-                return _decode(payload).origin
-            except (ValueError, RecursionError):
-                continue
-    return None
+    letter = stored_origin(record, QUEUE, _decode)
+    return None if letter is None else letter.origin
