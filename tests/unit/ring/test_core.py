@@ -136,6 +136,19 @@ def test_a_producer_that_waits_no_longer_makes_way_for_a_smaller_one_behind_it()
     assert flat(drain(core, lane)) == long(5)
 
 
+def test_a_producer_of_a_large_ring_waits_for_16_384_elements_and_not_for_half_of_it() -> None:
+    lane = Lane("one", [], 1)
+    core = core_of(65_536, lane)
+    produce(core, list(range(65_536)))
+    waiter, woken = waiter_of(core, [0])
+    for _ in range(16_384):
+        core.turn(lane)
+    assert not woken.is_set()
+    core.turn(lane)  # which ends the 16,384th
+    assert waiter.is_taken
+    assert woken.is_set()
+
+
 def test_a_producer_that_waits_no_longer_is_taken_if_there_is_room_by_then() -> None:
     lane = Lane("one", [], 1)
     core = core_of(8, lane)
