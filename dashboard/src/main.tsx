@@ -12,6 +12,7 @@ import "./style/table.css";
 import "./style/pages.css";
 import "./pages/streams/streams.css";
 import "./pages/rings/rings.css";
+import "./pages/crawls/crawls.css";
 import "./inbox/inbox.css";
 
 startTheme();

@@ -25,6 +25,7 @@ describe("what needs attention", () => {
     expect(textsOf({ workers: 0, queues: [{ ...due, lag_s: null }] })).toEqual(["No worker is alive."]);
     expect(textsOf({ workers: 0, queues: [{ ...due, is_paused: true }] })).toEqual(["No worker is alive."]);
     expect(textsOf({ workers: 0, queues: [due] })).toEqual(["No worker is alive: jobs wait."]);
+    expect(textsOf({ workers: 0, queues: [{ ...due, name: "crawl:shop" }] })).toEqual(["No worker is alive."]);
   });
 
   test("has the reasons of a low score, and none that has a line already", () => {
@@ -38,10 +39,10 @@ describe("what needs attention", () => {
     expect(attentionOf({ ...well, health: "degraded", reasons })[0]?.[0]).toBe("warn");
   });
 
-  test("leads to the streams or the rings where these are the reason", () => {
-    const reasons = ["check streams failed", "check rings failed", "check vendor failed"];
+  test("leads to the streams, rings or crawls where these are the reason", () => {
+    const reasons = ["check streams failed", "check rings failed", "check crawls failed", "check vendor failed"];
     const lines = attentionOf({ ...well, health: "unhealthy", reasons });
-    expect(lines.map(([, , target]) => target)).toEqual(["#/streams", "#/rings", ""]);
+    expect(lines.map(([, , target]) => target)).toEqual(["#/streams", "#/rings", "#/crawls", ""]);
   });
 
   test("is no reason of a score that is healthy", () => {

@@ -31,7 +31,12 @@ HoldfastError
     ├── Permanent                 will never work: PERMANENT
     │   └── MessageGone           the server has deleted a message before it was finished
     ├── Invalid                   the input is wrong: VALIDATION
-    └── Structural                the other side changed shape: STRUCTURAL
+    ├── Structural                the other side changed shape: STRUCTURAL
+    └── PageError                 a page of a crawl could not be had, or was not what was expected
+        ├── BadStatus             the site answered with an error: by its status
+        ├── FetchFailed           there was no whole answer: NETWORK; a certificate that is not trusted: PERMANENT
+        ├── PageRefused           it breaks a limit or a rule of safety: PERMANENT
+        └── PageChanged           a selector, field or format is missing, or a challenge came instead: STRUCTURAL
 """
 
 from __future__ import annotations
@@ -263,3 +268,81 @@ class Structural(ClassifiedError):
     """The other side changed shape: a selector, a field or a format is not what it was."""
 
     failure_type = FailureType.STRUCTURAL
+
+
+class PageError(ClassifiedError):
+    """A page of a crawl could not be had, or was not what was expected.
+
+    `cause` is what is wrong in few words, from the domain on and without ids: dead letters of one cause are one group.
+    """
+
+    failure_type = FailureType.PERMANENT
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        url: str,
+        cause: str,
+        retry_after: float | timedelta | str | None = None,
+    ) -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.url = url
+        self.cause = cause
+        self.fingerprint_cause = cause
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles, so that it can cross a process pool."""
+        return _page_error, (type(self), str(self), self.url, self.cause), self.__dict__
+
+
+def _page_error(kind: type[PageError], message: str, url: str, cause: str) -> PageError:
+    error = kind.__new__(kind)
+    PageError.__init__(error, message, url=url, cause=cause)
+    return error
+
+
+class BadStatus(PageError):
+    """The site answered with an error. The failure type follows from the status."""
+
+    def __init__(
+        self, message: str, *, url: str, cause: str, status: int, retry_after: float | timedelta | str | None = None
+    ) -> None:
+        super().__init__(message, url=url, cause=cause, retry_after=retry_after)
+        self.status = status
+        self.failure_type = _type_of_status(status)  # type: ignore[misc]  # each has its own
+
+
+class FetchFailed(PageError):
+    """There was no whole answer: no connection, no address, a time limit, a cut, or TLS that did not come about."""
+
+    failure_type = FailureType.NETWORK
+
+    def __init__(self, message: str, *, url: str, cause: str, is_permanent: bool = False) -> None:
+        super().__init__(message, url=url, cause=cause)
+        if is_permanent:
+            self.failure_type = FailureType.PERMANENT  # type: ignore[misc]
+
+
+class PageRefused(PageError):
+    """It breaks a limit or a rule of safety: too large, too many redirects, or an address that is not allowed."""
+
+
+class PageChanged(PageError):
+    """A selector, a field or the format is not what it was, or a challenge or login page came instead."""
+
+    failure_type = FailureType.STRUCTURAL
+
+    def __init__(self, message: str, *, url: str, cause: str, selector: str = "") -> None:
+        super().__init__(message, url=url, cause=cause)
+        self.selector = selector
+
+
+def _type_of_status(status: int) -> FailureType:
+    if status == 429:
+        return FailureType.RATE_LIMITED
+    if status in {408, 425} or 500 <= status <= 599:
+        return FailureType.TRANSIENT
+    if status in {401, 403, 407}:
+        return FailureType.AUTHENTICATION
+    return FailureType.VALIDATION if status in {400, 422} else FailureType.PERMANENT

@@ -93,12 +93,15 @@ def fingerprint_of(error: BaseException) -> str:
     """A short text that is equal for errors of one cause.
 
     Made of the exception's class, the frames of user code (file and function, not line numbers) and the message
-    without its numbers, ids and quoted parts. An exception group is known by its first member.
+    without its numbers, ids and quoted parts. An exception group is known by its first member. An exception whose
+    attribute `fingerprint_cause` is a text is known by its class and that text alone.
     """
     from hashlib import blake2b  # noqa: PLC0415
 
     error = _first_member(error)
-    parts = [name_of(type(error)), *_user_frames(error), _normalised(message_of(error))]
+    cause = getattr(error, "fingerprint_cause", None)
+    words = [cause] if isinstance(cause, str) else [*_user_frames(error), _normalised(message_of(error))]
+    parts = [name_of(type(error)), *words]
     digest = blake2b("\x1f".join(parts).encode("utf-8", "backslashreplace"), digest_size=8).hexdigest()
     return f"{VERSION}:{digest}"
 

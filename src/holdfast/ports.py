@@ -11,7 +11,19 @@ from msgspec import Struct
 
 from holdfast.clock import ManualClock, SystemClock
 from holdfast.outgoing import Headers, Key
-from holdfast.types import Attempt, Change, FailureType, Group, JobRecord, JobState, Message, NewJob, Outgoing, Place
+from holdfast.types import (
+    Attempt,
+    Change,
+    FailureType,
+    Group,
+    JobRecord,
+    JobState,
+    Message,
+    NewJob,
+    Notes,
+    Outgoing,
+    Place,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -59,6 +71,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     caps: Mapping[str, int] = {}
     """At most so many of the jobs with this gate; `queue:<name>` and `task:<name>` are gates of every job. A gate that
     is not named here has no cap; with a cap of 0 its jobs are passed over, at no cost however many they are."""
+    per_lane: int | None = None
+    """At most so many of the jobs of one lane (queue, task and gates), whatever the caps say; None is no bound."""
     is_alone: bool = False
     """Whether the worker will run what it gets by itself in its process; then its death is the job's own."""
 
@@ -218,13 +232,6 @@ class Enqueued(Struct, frozen=True):
     """The idempotency key is taken by a job with another payload: nothing was stored."""
     state: JobState = JobState.QUEUED
     """Where that job stands, when it was there already or came with its end."""
-
-
-class Notes(Struct, frozen=True):
-    """What a job had remembered."""
-
-    checkpoint: bytes | None = None
-    steps: Mapping[str, bytes] = {}
 
 
 class Delivery(Struct, kw_only=True):
@@ -397,6 +404,54 @@ BATCH_BOUNDS_S: Final = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 60.0)
 """Bounds of the batch times in a ConsumerReport, in seconds."""
 
 
+class DomainReport(Struct, frozen=True, kw_only=True):
+    """How one domain of a crawl is doing, as the process that has it sees it."""
+
+    domain: str
+    in_flight: int = 0
+    fetched: int = 0
+    """Answers that were good."""
+    failed: int = 0
+    """Answers that were not, and requests without one."""
+    refused: int = 0
+    """Answers that asked to slow down."""
+    latency_s: float | None = None
+    """How long an answer takes, lately."""
+    interval_s: float = 0.0
+    """What lies between two requests, by the slowest of its clocks."""
+    held_s: float = 0.0
+    """For so long nothing is asked of it."""
+    why: str = ""
+    """Why it is held; empty while it is not."""
+
+
+class CrawlReport(Struct, frozen=True, kw_only=True):
+    """How a crawl is doing in one process; counts are those of this process."""
+
+    name: str
+    in_flight: int = 0
+    fetched: int = 0
+    """Pages that were done."""
+    failed: int = 0
+    """Attempts that failed."""
+    skipped: int = 0
+    """Pages that robots.txt, or a handler, has left out."""
+    items: int = 0
+    found: int = 0
+    """URLs that were new."""
+    bytes: int = 0
+    rate_per_s: float = 0.0
+    """Pages that were done lately, a second."""
+    output: str = ""
+    """Where items are written to, by this process; empty where nowhere."""
+    output_error: str = ""
+    """Why nothing can be written there now; empty while it can."""
+    held: int = 0
+    """Domains that are held now."""
+    domains: tuple[DomainReport, ...] = ()
+    """Of this process: those that are held, then the busiest; a few dozen at most."""
+
+
 class WorkerRecord(Struct, frozen=True, kw_only=True):
     """A worker, as its heartbeats describe it."""
 
@@ -413,6 +468,7 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int] = {}
     streams: tuple[StreamReport, ...] = ()
     rings: tuple[RingReport, ...] = ()
+    crawls: tuple[CrawlReport, ...] = ()
 
 
 class Beat(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -252,7 +252,8 @@ class NewJob(Struct, frozen=True, kw_only=True):
     """A job as it is handed to a store. The caller makes the id, so that sending it twice makes one job."""
 
     id: str
-    """A UUIDv7, in its usual form of 36 characters."""
+    """A UUID, in its usual form of 36 characters: a UUIDv7, or one made of what the job is about, which is one job then
+    however often it comes. Stores ask for the others before they write, as these are often known."""
     task: str
     payload: bytes
     """The arguments by name: a JSON object."""
@@ -271,6 +272,13 @@ class NewJob(Struct, frozen=True, kw_only=True):
     """The producer's trace context."""
     end: End | None = None
     """How it ended already, somewhere else: it is stored so, and never runs until it is replayed."""
+
+
+class Notes(Struct, frozen=True):
+    """What a job had remembered."""
+
+    checkpoint: bytes | None = None
+    steps: Mapping[str, bytes] = {}
 
 
 class JobRecord(Struct, frozen=True, kw_only=True):
@@ -316,6 +324,8 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...] = ()
     """Every attempt that has ended, in order. Only `Store.get` reads them."""
     trace: str | None = None
+    notes: Notes | None = None
+    """What its attempts have remembered, for the next one: checkpoint and steps. Only `Store.get` reads them."""
 
 
 # ---------------------------------------------------------------- messages

@@ -24,6 +24,7 @@ def places(shop: Shop) -> dict[str, str]:
     return {name: f"#/{name}" for name in fixed} | {
         "no-streams": "#/streams",
         "no-rings": "#/rings",
+        "no-crawls": "#/crawls",
         "inbox-letters": "#/inbox?tab=letters",
         "inbox-nothing": "#/inbox?task=no-such-task",
         "cause": f"#/inbox/{flaky['fingerprint']}",
@@ -52,6 +53,8 @@ def test_every_page_loads_fits_and_can_be_read(shop: Shop, open_tab: OpenTab, th
             expect(page.get_by_label("A stream in tasks.py", exact=True)).to_contain_text("@app.stream(")
         if name == "no-rings":
             expect(page.get_by_label("A ring", exact=True)).to_contain_text("Disruptor(")
+        if name == "no-crawls":
+            expect(page.get_by_label("A crawl", exact=True)).to_contain_text("Crawler(")
         wrong += look(page, name)
     assert not wrong, "\n".join(wrong)
 

@@ -79,6 +79,8 @@ RULES: Final = {
     "GET /streams/{name}": fleet(VIEWER, 404),
     "GET /rings": fleet(VIEWER, 200),
     "GET /rings/{name}": fleet(VIEWER, 404),
+    "GET /crawls": fleet(VIEWER, 200),
+    "GET /crawls/{name}": fleet(VIEWER, 404),
     "POST /queues/{name}/pause": fleet(OPERATOR, 200),
     "POST /queues/{name}/resume": fleet(OPERATOR, 200),
     "GET /workers": fleet(VIEWER, 200),

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.addresses import AddressGuard, networks
 from holdfast.alerts import Notice, Webhook
 from holdfast.errors import ConfigError, Permanent, Transient
-from holdfast.ops.addresses import AddressGuard, networks
 from holdfast.testing import ManualClock
 from tests.faults.conftest import Report
 from tests.receiver import Receiver, status

@@ -15,6 +15,7 @@ from holdfast import App, Permanent
 from holdfast.ops.api import ApiSettings, build_api
 from holdfast.ops.api.tokens import make_token
 from holdfast.types import Outgoing
+from tests.unit.crawled import crawl_report, crawling, domain, page_letter
 from tests.unit.reported import part, reported, stream_report
 
 EXAMPLES = 2
@@ -38,6 +39,8 @@ def _api() -> FastAPI:
         async with app.streams.source_of(app.stream_specs["bill"]) as source:
             await source.send([Outgoing("orders", b"{}", b"key")])
         await reported(app, stream_report("bill", part(0, lag=3, position=7, stuck_id="orders/0/7", stuck_s=1.5)))
+        await crawling(app, crawl_report("shop", domain(latency_s=0.5), domain("slow.example", held_s=9.0, why="429")))
+        await app.store.enqueue([page_letter("shop", depth=1)])
 
     app.bridge.run(given_up())
     app.schedule(charge.bind(1), every=60, name="nightly")

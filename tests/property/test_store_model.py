@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -99,13 +100,13 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 new_jobs = st.builds(
     NewJob,
-    id=st.just(""),  # given when it is enqueued: chance has no place in a strategy
+    id=st.sampled_from(["by age", "by chance"]),  # given when it is enqueued: chance has no place in a strategy
     task=st.sampled_from("ab"),
     payload=st.sampled_from([b"[1]", b"[1]", b"[2]"]),
     queue=st.sampled_from("xy"),
     priority=st.sampled_from([0, 0, 1]),
     delay_s=st.sampled_from(DELAYS),
-    gates=st.sampled_from([(), (), ("g",), ("h",), ("g", "h")]),
+    gates=st.sampled_from([(), (), ("g",), ("h",), ("g", "h"), ("h", "g")]),
     tenant=st.sampled_from(["", "", "acme"]),
     idempotency_key=st.sampled_from([None, None, "k1", "k2"]),
 )
@@ -115,6 +116,7 @@ wishes = st.fixed_dictionaries(
         "queues": st.sampled_from([None, None, None, ("x",)]),
         "caps": st.sampled_from(CAPS),
         "is_alone": st.booleans(),
+        "per_lane": st.sampled_from([None, None, None, 1, 2]),
     }
 )
 queries = st.one_of(
@@ -288,6 +290,11 @@ class Side:
         return self.hundreds_at(value) if is_instant else self.told(value)
 
 
+def named(job: NewJob) -> NewJob:
+    """With an id that is larger than all before it, or with any."""
+    return structs.replace(job, id=new_id() if job.id == "by age" else str(UUID(bytes=new_token(), version=4)))
+
+
 class TwoStores:
     """Does everything twice, and compares."""
 
@@ -339,7 +346,7 @@ class TwoStores:
     # ---------------------------------------------------------------- producers and time
 
     def enqueue(self, jobs: list[NewJob], is_sync: bool) -> None:
-        jobs = [structs.replace(job, id=new_id()) for job in jobs]
+        jobs = [named(job) for job in jobs]
         self.jobs += jobs
         if is_sync:
             self.both(lambda side: asyncio.to_thread(side.store.enqueue_now, jobs))
@@ -352,17 +359,17 @@ class TwoStores:
 
     def enqueue_ended(self, comings: list[Coming], is_sync: bool) -> None:
         """Jobs of which some have ended elsewhere; the same one may come twice."""
-        named: list[NewJob] = []
+        coming_jobs: list[NewJob] = []
         for coming in comings:
             if coming.pick is None:
-                self.jobs.append(structs.replace(coming.new, id=new_id()))
-            named.append(self.jobs[-1] if coming.pick is None else self.jobs[-1 - coming.pick % len(self.jobs)])
+                self.jobs.append(named(coming.new))
+            coming_jobs.append(self.jobs[-1] if coming.pick is None else self.jobs[-1 - coming.pick % len(self.jobs)])
 
         async def call(side: Side) -> Any:
-            records = await side.store.get([job.id for job in named])
+            records = await side.store.get([job.id for job in coming_jobs])
             jobs = [
                 structs.replace(job, end=side.end_of(coming, record))
-                for job, coming, record in zip(named, comings, records, strict=True)
+                for job, coming, record in zip(coming_jobs, comings, records, strict=True)
             ]
             if is_sync:
                 return await asyncio.to_thread(side.store.enqueue_now, jobs)
@@ -378,9 +385,9 @@ class TwoStores:
         coming = Coming(NewJob(id="", task="", payload=b""), None, Change.BURY, 1, elsewhere, keep_s)
 
         async def call(side: Side) -> Any:
-            named = [job for job in self.jobs if job.id in chosen]
-            ends = [side.end_of(coming, record) for record in await side.store.get([job.id for job in named])]
-            jobs = [structs.replace(job, end=end) for job, end in zip(named, ends, strict=True)]
+            again = [job for job in self.jobs if job.id in chosen]
+            ends = [side.end_of(coming, record) for record in await side.store.get([job.id for job in again])]
+            jobs = [structs.replace(job, end=end) for job, end in zip(again, ends, strict=True)]
             return [await side.store.enqueue(jobs) for _ in range(2)]
 
         self.both(call)

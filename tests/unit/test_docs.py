@@ -57,6 +57,7 @@ from holdfast.alerts import (
 )
 from holdfast.app import RunResult
 from holdfast.app.alerts import AlertDesk
+from holdfast.app.crawls import CrawlDesk
 from holdfast.app.operators import BreakerDesk, DeadLetterDesk, JobDesk, QueueDesk, QueueView, ScheduleDesk
 from holdfast.app.rings import RingDesk
 from holdfast.app.stats import AppStats
@@ -79,7 +80,7 @@ from holdfast.policy.known_codes import (
 )
 from holdfast.policy.known_errors import BY_CLASS, BY_NAME, LAST_RESORT
 from holdfast.policy.lifecycle import LIFECYCLE
-from holdfast.ports import Capabilities, ConsumerReport, Page, RingReport, Store, WorkerRecord
+from holdfast.ports import Capabilities, ConsumerReport, DomainReport, Page, RingReport, Store, WorkerRecord
 from holdfast.ring import Consumer, Disruptor, Reprocessed
 from holdfast.ring.checkpoints import Checkpoint
 from holdfast.ring.json_lines import FileLetter, LetterError
@@ -87,6 +88,7 @@ from holdfast.ring.letters import KEEP_S
 from holdfast.ring.slots import SMALL
 from holdfast.ring.work import OUTAGE
 from holdfast.runtime.alerts import AlertView
+from holdfast.runtime.crawls import CrawlProcess, CrawlView
 from holdfast.runtime.export import Imported
 from holdfast.runtime.guards.retry import RetrySettings
 from holdfast.runtime.inbox import Filters, LetterStats
@@ -204,6 +206,10 @@ MEMBERS: dict[type, tuple[Path, set[str]]] = {
     RingDesk: (JOBS, set()),
     RingView: (JOBS, set()),
     ConsumerView: (JOBS, set()),
+    CrawlDesk: (JOBS, set()),
+    CrawlView: (JOBS, set()),
+    CrawlProcess: (JOBS, set()),
+    DomainReport: (JOBS, set()),
     TopicReplay: (JOBS, set()),
     JobState: (JOBS, set(dir(str))),
     JobRecord: (JOBS, set()),

@@ -2,7 +2,7 @@
 import { batch, signal } from "@preact/signals";
 import { api, isAborted, problemOf } from "../api/client";
 import { addressOf } from "../api/address";
-import type { Overview, Replay, Ring, Stream } from "../api/types";
+import type { Crawl, Overview, Replay, Ring, Stream } from "../api/types";
 import { askAgain, isTenant } from "./session";
 
 /** live: events come; polling: they do not, but looks are answered; connecting: neither yet; away: the store cannot be reached. */
@@ -24,6 +24,8 @@ export const replays = signal<readonly Replay[]>([]);
 export const streams = signal<readonly Stream[] | null>(null);
 /** Every ring, in each process that has it, in the same way. */
 export const rings = signal<readonly Ring[] | null>(null);
+/** Every crawl, without its domains, in the same way. */
+export const crawls = signal<readonly Crawl[] | null>(null);
 
 /** Rises with every piece of news; lists look again when it does. */
 export const pulse = signal(0);
@@ -123,6 +125,7 @@ function forgetTold(): void {
   batch(() => {
     streams.value = null;
     rings.value = null;
+    crawls.value = null;
   });
 }
 
@@ -168,6 +171,13 @@ function connect(): void {
   });
   on(stream, "rings", (told) => {
     rings.value = listOf<Ring>(told);
+    isHere();
+  });
+  on(stream, "crawls", (told) => {
+    batch(() => {
+      crawls.value = listOf<Crawl>(told);
+      pulse.value += 1; // the page of one crawl asks for its domains
+    });
     isHere();
   });
   on(stream, "back", isHere);

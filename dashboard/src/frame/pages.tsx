@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import { AlertsPage } from "../pages/alerts";
 import { AuditPage } from "../pages/audit";
 import { BreakersPage } from "../pages/breakers";
+import { CrawlsPage } from "../pages/crawls";
 import { JobsPage } from "../pages/jobs";
 import { OverviewPage } from "../pages/overview";
 import { QueuesPage } from "../pages/queues";
@@ -44,6 +45,7 @@ const PAGES: readonly Page[] = [
   { id: "queues", title: "Queues", key: "q", show: () => <QueuesPage /> },
   { id: "streams", title: "Streams", key: "t", show: (rest) => <StreamsPage rest={rest} /> },
   { id: "rings", title: "Rings", key: "r", show: (rest) => <RingsPage rest={rest} /> },
+  { id: "crawls", title: "Crawls", key: "c", show: (rest) => <CrawlsPage rest={rest} /> },
   { id: "workers", title: "Workers", key: "w", show: () => <WorkersPage /> },
   { id: "schedules", title: "Schedules", key: "s", show: () => <SchedulesPage /> },
   { id: "alerts", title: "Alerts", key: "a", show: () => <AlertsPage /> },

@@ -7,12 +7,13 @@ import { Icon } from "../ui/Icon";
 import { Pill } from "../ui/Badge";
 import { shortCount } from "../ui/format";
 import { Toasts } from "../ui/Toast";
+import { needsALook as isTroubledCrawl } from "../pages/crawls/condition";
 import { needsALook as isTroubledRing } from "../pages/rings/condition";
 import { needsALook } from "../pages/streams/condition";
 import { startWatching } from "../pages/streams/watch";
 import { Help } from "./help";
 import { useKeys } from "./keys";
-import { awayReason, link, overview, rings, startLive, streams } from "./live";
+import { awayReason, crawls, link, overview, rings, startLive, streams } from "./live";
 import { Logo } from "./logo";
 import { adminPage, isOf, type Page, visiblePages } from "./pages";
 import { go, href, route } from "./router";
@@ -48,6 +49,8 @@ function Marker({ id }: { readonly id: string }) {
   if (id === "streams" && troubled > 0) return <Pill tone="bad">{troubled}</Pill>;
   const troubledRings = rings.value?.filter(isTroubledRing).length ?? 0;
   if (id === "rings" && troubledRings > 0) return <Pill tone="bad">{troubledRings}</Pill>;
+  const troubledCrawls = crawls.value?.filter(isTroubledCrawl).length ?? 0;
+  if (id === "crawls" && troubledCrawls > 0) return <Pill tone="bad">{troubledCrawls}</Pill>;
   if (id === "workers") return <Pill tone={news.workers === 0 ? "bad" : "muted"}>{news.workers}</Pill>;
   return null;
 }

@@ -1,4 +1,4 @@
-/** A letter's arguments, its message or its elements, as a form, checked before it is sent back. */
+/** A letter's arguments, its message, its elements or a page's data, as a form, checked before it is sent back. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { problemOf } from "../api/client";
 import { Button, confirmed, done, format, Icon, Tabs } from "../ui";
@@ -9,6 +9,7 @@ import { type ExactObject, exactText, isObject, isSame, NotJson, parseExact } fr
 import { type Entry, entryOf, fieldsOf, problemsByField, readForm } from "./form";
 import { checkArguments, type Letter, retryLetter } from "./letter";
 import { hiddenParts, messageOf, misfitsIn, partsOf, payloadWith, schemaOf, targetOf } from "./message";
+import { DATA_SCHEMA, dataIn, hiddenData, misfitsInData, pageOf } from "./page";
 import { ELEMENTS_SCHEMA, elementsIn, hiddenElements, misfitsInElements, ringOf } from "./ring";
 import { misplacedIn } from "./secrets";
 import { askWhere } from "./WhereTo";
@@ -30,9 +31,11 @@ export function Payload(props: {
   const { task, id } = letter.job;
   const message = messageOf(letter.job);
   const ring = ringOf(letter.job);
+  const page = pageOf(letter.job);
   const { redacted, stored, schema } = partsOfLetter(letter, whole);
-  const isKnownTask = message === null && ring === null && letter.schema !== null;
-  const what = message ? "message" : ring ? "elements" : "arguments";
+  const isJob = message === null && ring === null && page === null;
+  const isKnownTask = isJob && letter.schema !== null;
+  const what = message ? "message" : ring ? "elements" : page ? "data" : "arguments";
   const fields = useMemo(() => fieldsOf(schema, stored, redacted), [letter]);
   const begin = () => new Map(fields.map((field) => [field.name, entryOf(field)]));
   const [entries, setEntries] = useState<ReadonlyMap<string, Entry>>(begin);
@@ -42,7 +45,7 @@ export function Payload(props: {
   const top = useRef<HTMLDivElement>(null);
 
   const read = raw === null ? fromForm() : fromRaw(raw, stored);
-  const judge = message ? misfitsIn : ring ? misfitsInElements : null;
+  const judge = message ? misfitsIn : ring ? misfitsInElements : page ? misfitsInData : null;
   const misfits = judge !== null && read.values ? judge(read.values) : [];
   const reading: Reading = { ...read, errors: new Map([...misfits, ...read.errors]) };
   const changes = reading.values === null ? [] : changesBetween(stored, reading.values);
@@ -110,6 +113,7 @@ export function Payload(props: {
     if ((await checked()) === null) return;
     if (message) done("A message can be made of it; whether the handler takes it shows when it is sent");
     else if (ring) done("They are elements; whether the consumer takes them shows when they are sent");
+    else if (page) done("It is JSON; whether the handler takes it shows when the page is fetched again");
     else done(isKnownTask ? "The arguments fit the task" : "They are JSON; this server does not know the task");
   };
 
@@ -140,8 +144,8 @@ export function Payload(props: {
     const shown = { title: `Retry with ${message ? "this" : "these"} ${what}?`, action: "Edit and retry" };
     const edits = changesBetween(stored, values);
     if (message === null) {
-      const told = `Sent back to the ${ring ? "ring" : "queue"} with the new ${what}; the original ones are kept beside them`;
-      const sent = ring ? { ...whole, ...values } : values;
+      const told = `Sent back to the ${ring ? "ring" : page ? "crawl" : "queue"} with the new ${what}; the original ones are kept beside them`;
+      const sent = isJob ? values : { ...whole, ...values };
       return (await confirmed({ ...shown, text: <Changes of={edits} /> })) ? { values: sent, told } : null;
     }
     const to = await askWhere(message, { ...shown, changes: edits });
@@ -233,7 +237,7 @@ export function Payload(props: {
           </span>
         </p>
       )}
-      {!isKnownTask && message === null && ring === null && (
+      {isJob && !isKnownTask && (
         <p class="note">
           <Icon name="warning" />
           <span>This server does not know the task {task}, so its arguments cannot be checked here.</span>
@@ -281,6 +285,7 @@ function partsOfLetter({ job, schema }: Letter, whole: ExactObject) {
     return { redacted: hiddenParts(job.redacted), stored, schema: schemaOf(stored) };
   }
   if (ringOf(job)) return { redacted: hiddenElements(job.redacted), stored: elementsIn(whole), schema: ELEMENTS_SCHEMA };
+  if (pageOf(job)) return { redacted: hiddenData(job.redacted), stored: dataIn(whole), schema: DATA_SCHEMA };
   return { redacted: job.redacted, stored: whole, schema };
 }
 

@@ -5,6 +5,7 @@ import { changesBetween } from "./diff";
 import { type Exact, exactText } from "./exact";
 import { messageOf, partsOf } from "./message";
 import { elementsIn, ringOf } from "./ring";
+import { pageOf } from "./page";
 import type { preview, Sampled } from "./replaying";
 
 /** What people care about: of a message, what was sent; of a ring's letter, the elements. */
@@ -21,7 +22,7 @@ export function Sample({ of, isEdited }: { readonly of: Awaited<ReturnType<typeo
         {of.sample.map(({ job, before, after, misfit }) => (
           <li key={job.id}>
             <span class="row">
-              <span class="tag">{job.task}</span>
+              <span class="tag">{pageOf(job)?.url ?? job.task}</span>
               {job.tenant && <span class="tag">{job.tenant}</span>}
               <span class="mono muted" title={job.id}>
                 {format.shortId(job.id)}

@@ -27,6 +27,7 @@ import { changesBetween } from "./diff";
 import { type Exact, exactText, isObject } from "./exact";
 import { type Letter, loadLetter, retryLetter } from "./letter";
 import { editable, isGone, messageOf, partsOf, payloadWith, sentTo, targetOf, toOf } from "./message";
+import { dataIn, pageOf } from "./page";
 import { Payload } from "./Payload";
 import { elementsIn, ringOf } from "./ring";
 import { Timeline } from "./Timeline";
@@ -67,9 +68,11 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
   const [isEdited, setEdited] = useState(false);
   const message = messageOf(job);
   const ring = ringOf(job);
+  const page = pageOf(job);
+  const home = ring ? "ring" : page ? "crawl" : "queue";
   const hasNothing = message !== null && isGone(letter.arguments);
   const shown = partsShown(letter);
-  const what = message ? "Message" : ring ? "Elements" : "Arguments";
+  const what = message ? "Message" : ring ? "Elements" : page ? "Data" : "Arguments";
 
   const retry = async () => {
     if (message) return sendBack();
@@ -77,12 +80,12 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
       !isEdited ||
       (await confirmed({
         title: "Retry without your edits?",
-        text: `It goes back to the ${ring ? "ring with the elements" : "queue with the arguments"} as they are stored. “Edit and retry” sends what you typed.`,
+        text: `It goes back to the ${home} with the ${what.toLowerCase()} as stored. “Edit and retry” sends what you typed.`,
         action: "Retry as stored",
       }));
     if (!isSure) return;
     const { is_done } = await retryLetter(job.id, null);
-    done(is_done ? `Sent back to the ${ring ? "ring" : "queue"}` : "It is no dead letter any more");
+    done(is_done ? `Sent back to the ${home}` : "It is no dead letter any more");
     await reload();
   };
   const sendBack = async () => {
@@ -151,7 +154,12 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
       <Panel title="Letter">
         <Facts
           of={[
-            message ? ["Stream", <a href={href(["streams", job.task])}>{job.task}</a>] : ["Task", ring ? "" : job.task],
+            message ? ["Stream", <a href={href(["streams", job.task])}>{job.task}</a>] : ["Task", ring || page ? "" : job.task],
+            ["Crawl", page && <a href={href(["crawls", page.crawl])}>{page.crawl}</a>],
+            ["URL", page && <span class="mono user-made">{page.url}</span>],
+            ["Domain", page && <span class="user-made">{page.domain}</span>],
+            ["Depth", page && format.count(page.depth)],
+            ["Found on", page && page.referrer && <span class="mono user-made">{page.referrer}</span>],
             ["Ring", ring && <a href={href(["rings", ring.ring])}>{ring.ring}</a>],
             ["Consumer", ring?.consumer],
             ["Batch", ring && format.count(ring.batch)],
@@ -170,10 +178,10 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
                 </a>
               ),
             ],
-            ["Queue", message || ring ? "" : job.queue],
+            ["Queue", message || ring || page ? "" : job.queue],
             ["Tenant", job.tenant],
             ["User", job.user],
-            ["Project", job.project],
+            ["Project", page ? "" : job.project],
             [message || ring ? "Given up first" : "Enqueued", <Time at={job.created_at} />],
             ["First failed", job.first_failed_at && <Time at={job.first_failed_at} />],
             ["Last failed", job.last_failed_at && <Time at={job.last_failed_at} />],
@@ -216,6 +224,8 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
                   ? changesBetween(editable(letter.original), editable(letter.arguments))
                   : ring
                     ? changesBetween(elementsIn(letter.original), elementsIn(letter.arguments))
+                    : page
+                      ? changesBetween(dataIn(letter.original), dataIn(letter.arguments))
                     : changesBetween(letter.original, letter.arguments)
               }
             />
@@ -251,10 +261,11 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
   );
 }
 
-/** What is shown of its payload: of a message or a ring's letter, what is not the library's own. */
+/** What is shown of its payload: of a message, a ring's letter or a page, what is not the library's own. */
 function partsShown({ job, arguments: payload }: Letter): Exact {
   if (!isObject(payload)) return payload;
   if (ringOf(job)) return elementsIn(payload);
+  if (pageOf(job)) return dataIn(payload);
   return messageOf(job) ? partsOf(payload) : payload;
 }
 

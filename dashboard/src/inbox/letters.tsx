@@ -10,6 +10,7 @@ import { useKeys } from "../frame/keys";
 import { remove, retry } from "./bulk";
 import { type Filters, filtersInWords, isFiltering, letterSearch } from "./filters";
 import { messageOf, placeOf } from "./message";
+import { pageOf } from "./page";
 import { ringOf, spotOf } from "./ring";
 import { causeOf, several } from "./words";
 
@@ -101,7 +102,7 @@ export function Letters(props: {
                   title: "Task",
                   cell: (letter) => (
                     <span class="tag letter-name" title={titleOf(letter)}>
-                      {letter.task}
+                      {pageOf(letter)?.url ?? letter.task}
                     </span>
                   ),
                 },
@@ -165,11 +166,13 @@ export function Letters(props: {
   );
 }
 
-/** The task's name, or the stream's and which message it is, or the ring's and which batch. */
+/** The task's name, or the stream's and which message it is, or the ring's and which batch, or which page. */
 function titleOf(letter: JobSummary): string {
   const message = messageOf(letter);
   const ring = ringOf(letter);
   if (ring) return spotOf(ring);
+  const page = pageOf(letter);
+  if (page) return page.url;
   return message ? `${letter.task}: ${placeOf(message)} of group ${message.group}` : letter.task;
 }
 

@@ -2,9 +2,9 @@
 import { api } from "../api/client";
 import type { Breaker } from "../api/types";
 import { useResource } from "../frame/resource";
-import { href } from "../frame/router";
+import { asked, href, setQuery } from "../frame/router";
 import { canOperate } from "../frame/session";
-import { Badge, Button, Countdown, Empty, Facts, Loaded, PageHead, Skeleton, confirmed, done, format, toneOf } from "../ui";
+import { Badge, Button, Countdown, Empty, Facts, Loaded, PageHead, Search, Skeleton, confirmed, done, format, toneOf } from "../ui";
 
 const ORDER: readonly Breaker["state"][] = ["open", "forced_open", "half_open", "disabled", "closed"];
 
@@ -125,20 +125,39 @@ function Card({ breaker, reload }: { readonly breaker: Breaker; readonly reload:
   );
 }
 
+/** Whether a search means this breaker. */
+export function isMeant(breaker: Pick<Breaker, "key">, text: string): boolean {
+  return breaker.key.toLowerCase().includes(text.toLowerCase());
+}
+
 export function BreakersPage() {
   const breakers = useResource("breakers", (signal) => api.get("/breakers", { signal }));
+  const text = asked("q");
   return (
     <>
       <PageHead title="Breakers" note="Shared by all workers" />
+      {(text !== "" || (breakers.data?.items.length ?? 0) > 3) && (
+        <div class="filters" role="search">
+          <Search
+            label="Find a breaker"
+            value={text}
+            onSearch={(typed) => setQuery({ q: typed }, text !== "" && typed !== "")}
+          />
+        </div>
+      )}
       <Loaded of={breakers} skeleton={<Skeleton lines={4} isTall />}>
         {(found) =>
           found.items.length === 0 ? (
             <Empty title="No breakers yet" icon="breakers">
               A breaker shows here once one of its tasks has run.
             </Empty>
+          ) : !found.items.some((breaker) => isMeant(breaker, text)) ? (
+            <Empty title="No breaker matches" icon="search">
+              None is named like “{text}”: one that has never failed may not be here. <a href={href("breakers")}>Show all breakers</a>
+            </Empty>
           ) : (
             <div class="cards">
-              {byUrgency(found.items).map((breaker) => (
+              {byUrgency(found.items.filter((breaker) => isMeant(breaker, text))).map((breaker) => (
                 <Card key={breaker.key} breaker={breaker} reload={breakers.reload} />
               ))}
             </div>

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.app.alerts import AlertDesk, Callback, watch_of
+from holdfast.app.crawls import CrawlDesk
 from holdfast.app.handlers import stream_of, values_of
 from holdfast.app.job import Job, RunResult
 from holdfast.app.operators import BreakerDesk, DeadLetterDesk, JobDesk, QueueDesk, ScheduleDesk
@@ -135,6 +136,7 @@ class App:
         self.jobs = JobDesk(self)
         self.streams = StreamDesk(self)
         self.rings = RingDesk(self)
+        self.crawls = CrawlDesk(self)
         self.alerts = AlertDesk(self)
         self._examiner = Examiner(self.clock)
 

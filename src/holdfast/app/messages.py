@@ -9,7 +9,11 @@ from msgspec.structs import replace
 
 from holdfast.errors import ConfigError, Invalid, NotFound
 from holdfast.policy import bounds
+from holdfast.runtime.crawl_origins import QUEUE as CRAWLS
+from holdfast.runtime.crawl_origins import page_origin
 from holdfast.runtime.inbox import Filters, Inbox
+from holdfast.runtime.page_edits import FIXED as FIXED_OF_PAGES
+from holdfast.runtime.page_edits import check_page
 from holdfast.runtime.payload import merged
 from holdfast.runtime.replays import per_second
 from holdfast.runtime.ring_letters import FIXED as FIXED_OF_RINGS
@@ -33,7 +37,7 @@ def check_arguments(app: App, letter: JobRecord, payload: bytes) -> None:
     """Invalid where the task, or a stream's replay, cannot take these; of a task that is not known here nothing is.
 
     A message stays the one it is: an edit that says another place or time of it is refused too; and so do the elements
-    of a ring.
+    of a ring, and a page.
     """
     if message_origin(letter) is not None:
         read_letter(payload)
@@ -41,6 +45,8 @@ def check_arguments(app: App, letter: JobRecord, payload: bytes) -> None:
     elif ring_origin(letter) is not None:
         refuse_moved_elements(letter.original_payload or letter.payload, payload)
         read_ring_letter(payload)
+    elif page_origin(letter) is not None:
+        check_page(letter.original_payload or letter.payload, payload)
     else:
         decode_arguments(app, letter.task, payload)
 
@@ -81,6 +87,9 @@ async def check_replay(
     fixed = next((name for name in FIXED_OF_RINGS if name in edit), "")
     if fixed and await _tasks(app, filters, lambda queue: queue.startswith(RINGS)):
         raise Invalid(f"edit: the {fixed} of a ring's letter cannot be edited: it says which elements they are")
+    fixed = next((name for name in FIXED_OF_PAGES if name in edit), "")
+    if fixed and await _tasks(app, filters, lambda queue: queue.startswith(CRAWLS)):
+        raise Invalid(f"edit: the {fixed} of a page cannot be edited: it says which page it is")
 
 
 def _refuse_blind_canaries(canary: int) -> None:
@@ -92,7 +101,7 @@ def _refuse_blind_canaries(canary: int) -> None:
 
 
 async def _tasks(app: App, filters: Filters, is_wanted: Callable[[str], bool]) -> set[str]:
-    """The tasks, or streams, or consumers of rings, of which there may be dead letters of these filters, by queue."""
+    """The tasks, streams, consumers and crawls of which there may be dead letters of these filters, by queue."""
     stats = await app.store.stats()
     known = {
         tally.task

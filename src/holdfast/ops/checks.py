@@ -17,6 +17,9 @@ from holdfast.app.streams import StreamLag
 from holdfast.ops.redact import redacted_text
 from holdfast.ops.text import ago, length, many, short, size
 from holdfast.ports import Capabilities, Exchange, Stats
+from holdfast.runtime.crawl_origins import QUEUE as CRAWL_QUEUE
+from holdfast.runtime.crawl_trouble import crawl_names, is_of_crawl, unwritten
+from holdfast.runtime.crawls import crawl_views
 from holdfast.runtime.ring_origins import QUEUE as RING_QUEUE
 from holdfast.runtime.rings import ring_views, takes_jobs, troubles
 from holdfast.runtime.streams.progress import in_one_line
@@ -121,18 +124,18 @@ def store_checks(found: Findings) -> list[Check]:
         help_ = "a process keeps on reading: end what has the file open, such as another tool"
         checks.append(Check("log", found.log <= LARGEST_LOG, f"{size(found.log)} of write-ahead log", help_))
     looks = (_clock, _workers, _stuck, _letters, _breakers, _queues)
-    return [*checks, *(look(found) for look in looks), *_rings(found)]
+    return [*checks, *(look(found) for look in looks), *_rings(found), *_crawls(found)]
 
 
 def task_check(found: Findings, known: Container[str]) -> Check:
     """Whether there are jobs, not done yet or dead letters, of tasks that the app does not know.
 
-    Letters of rings are no task's: the process that has the ring takes them up.
+    Letters of rings and pages of crawls are no task's: the process that has the ring, or is on the crawl, takes them.
     """
     unknown: dict[str, int] = {}
     for tally in found.stats.tallies:
         is_open = tally.state is _DEAD or not tally.state.is_terminal
-        if is_open and tally.task not in known and not tally.queue.startswith(RING_QUEUE):
+        if is_open and tally.task not in known and not tally.queue.startswith((RING_QUEUE, CRAWL_QUEUE)):
             unknown[tally.task] = unknown.get(tally.task, 0) + tally.n
     if not unknown:
         return Check("tasks", True, "the app knows the tasks of all jobs")
@@ -201,14 +204,22 @@ def _workers(found: Findings) -> Check:
     if workers:
         running = sum(worker.running for worker in workers)
         return Check("workers", True, f"{many(len(workers), 'worker')} alive, {many(running, 'job')} running")
-    to_do = found.count(*(state for state in JobState if not state.is_terminal))
+    to_do = sum(
+        tally.n
+        for tally in found.stats.tallies
+        if not tally.state.is_terminal and not tally.queue.startswith(CRAWL_QUEUE)
+    )
     text = f"none, and {many(to_do, 'job') if to_do else 'nothing'} to do"
     return Check("workers", not to_do, text, "holdfast worker TARGET")
 
 
 def _stuck(found: Findings) -> Check:
     stats = found.stats
-    late = {queue: at for queue, at in stats.oldest_ready_at.items() if stats.now - at > STUCK_S}
+    late = {
+        queue: at
+        for queue, at in stats.oldest_ready_at.items()
+        if stats.now - at > STUCK_S and not queue.startswith(CRAWL_QUEUE)  # pages wait for their turn by design
+    }
     names = ", ".join(f"{queue} (due {ago(at, stats.now)})" for queue, at in late.items() if queue not in found.paused)
     help_ = "more workers, or one for these queues; a breaker, a limit or an unknown task may hold them back"
     if rings := [queue.removeprefix(RING_QUEUE) for queue in late if queue.startswith(RING_QUEUE)]:
@@ -225,7 +236,12 @@ def _letters(found: Findings) -> Check:
 
 
 def _breakers(found: Findings) -> Check:
-    names = ", ".join(f"{key} ({mode.value})" for key, mode in sorted(found.breakers.items()) if mode is not _CLOSED)
+    crawls = crawl_names(found.stats, ())
+    names = ", ".join(
+        f"{key} ({mode.value})"
+        for key, mode in sorted(found.breakers.items())
+        if mode is not _CLOSED and not is_of_crawl(key, crawls)
+    )
     help_ = "`holdfast breakers` shows the cause; `holdfast breakers reset KEY` closes one by hand"
     return Check("breakers", not names, short(names, _MOST) or "all closed", help_)
 
@@ -243,3 +259,20 @@ def _rings(found: Findings) -> list[Check]:
     lines = [line for view in views for line in troubles(view)]
     text = redacted_text(in_one_line(lines)) or f"{many(len(views), 'ring')}, every consumer moves"
     return [Check("rings", not lines, text, "`holdfast rings` shows every consumer; its process's log says more")]
+
+
+def _crawls(found: Findings) -> list[Check]:
+    """Whether the crawls that processes are on can write their items; nothing where there are none."""
+    views = [view for view in crawl_views(found.stats, ()) if view.processes]
+    if not views:
+        return []
+    lines = [line for view in views for line in unwritten(view)]
+    text = redacted_text(in_one_line(lines)) or f"{many(len(views), 'crawl')}, items can be written"
+    return [
+        Check(
+            "crawls",
+            not lines,
+            text,
+            "make room, or mend the place that items are written to: until then they are kept with their pages",
+        )
+    ]

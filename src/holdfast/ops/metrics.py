@@ -11,13 +11,16 @@ from msgspec import Struct
 
 from holdfast.app import App
 from holdfast.errors import HoldfastError
+from holdfast.ops.crawl_metrics import crawl_metrics
 from holdfast.ops.prometheus import collector_of
 from holdfast.ops.ring_metrics import ring_metrics
 from holdfast.ops.stream_metrics import stream_metrics, stream_names
 from holdfast.ports import Capabilities, Count, Exchange, Stats, Value
 from holdfast.runtime.counts import RUN_LE, WAIT_LE, buckets_of
+from holdfast.runtime.crawl_trouble import crawl_names, is_of_crawl
+from holdfast.runtime.crawls import crawl_views
 from holdfast.runtime.exposition import CONTENT_TYPE, Kind, Metric, Sample, histogram, label, text_of
-from holdfast.runtime.shared.by_hand import breaker_views
+from holdfast.runtime.shared.by_hand import BreakerView, breaker_views
 from holdfast.runtime.shared.guards import is_paused
 from holdfast.runtime.shared.names import QUEUE
 from holdfast.types import BreakerMode, JobState
@@ -35,6 +38,7 @@ _ANSWER_S: Final = 3.0
 """A store that takes longer is away: a scrape has 10 s by default, and may have waited for the score before."""
 _OUTCOMES: Final = ("completed", "retried", "failed", "parked")
 _FAILED: Final = "failed:"
+_OPEN: Final = frozenset({BreakerMode.OPEN, BreakerMode.FORCED_OPEN})
 
 
 class Look(Struct, frozen=True):
@@ -92,13 +96,17 @@ def metrics_of(
     names = stream_names(look.stats, streams)
     of_tasks = [count for count in look.stats.totals if count.task not in names]
     known = [task for task in tasks if task not in names]
+    crawls = crawl_names(look.stats, look.values)
+    breakers = breaker_views(look.values, look.stats.now)
+    of_domains = [view for view in breakers if is_of_crawl(view.key, crawls)]
     return [
         *metrics,
         *_jobs(look.stats, known),
         *_totals(of_tasks, known),
-        *_guards(look),
+        *_guards(look, [view for view in breakers if not is_of_crawl(view.key, crawls)]),
         *stream_metrics(look.stats, names),
         *ring_metrics(report for worker in look.stats.workers for report in worker.rings),
+        *crawl_metrics(crawl_views(look.stats, look.values), (view.key for view in of_domains if view.mode in _OPEN)),
     ]
 
 
@@ -212,8 +220,8 @@ def _sums(counts: Iterable[Count]) -> dict[str, int]:
 # ---------------------------------------------------------------- guards
 
 
-def _guards(look: Look) -> Iterator[Metric]:
-    views = breaker_views(look.values, look.stats.now)
+def _guards(look: Look, views: Sequence[BreakerView]) -> Iterator[Metric]:
+    """Breakers of domains are left out: there is no end to those, and a crawl's metrics count them."""
     names = _Names(view.key for view in views)
     modes: dict[str, list[int]] = {}
     trips: dict[str, int] = {}

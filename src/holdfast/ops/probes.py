@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import apsw
 
+from holdfast.addresses import place_of
 from holdfast.errors import ConfigError
-from holdfast.ops.addresses import place_of
 from holdfast.ops.request import Request
 from holdfast.wiring import shown, store_file
 

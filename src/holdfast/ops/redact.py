@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.ports import RingReport
+from holdfast.ports import CrawlReport, RingReport
 from holdfast.redact import (
     HIDDEN,
     NAME_KEYS,
@@ -18,14 +18,18 @@ from holdfast.redact import (
     redacted,
     redacted_text,
 )
+from holdfast.runtime.origins import origin_fields
+from holdfast.types import JobRecord
 
 __all__ = [
     "HIDDEN",
     "NAME_KEYS",
+    "crawl_shown",
     "hidden_items",
     "hidden_keys",
     "hides",
     "is_secret",
+    "origin_shown",
     "redacted",
     "redacted_text",
     "ring_shown",
@@ -35,6 +39,7 @@ __all__ = [
 
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R", bound=RingReport)
+C = TypeVar("C", bound=CrawlReport)
 _TEXTS: Final = ("message", "reason", "traceback", "cause", "user", "project", "idempotency_key")
 
 
@@ -55,6 +60,21 @@ def without_secrets(record: T) -> T:
     if attempts := getattr(record, "attempts", ()):
         changes["attempts"] = [without_secrets(one) for one in attempts]
     return replace(record, **changes)
+
+
+def origin_shown(record: JobRecord) -> dict[str, Any]:
+    """Where a record came from, as it may be shown: the URLs of a page are user-made, and may hold a secret."""
+    fields = origin_fields(record)
+    if fields["kind"] != "page":
+        return fields
+    return fields | {name: redacted_text(fields[name]) for name in ("url", "domain", "referrer")}
+
+
+def crawl_shown(crawl: C) -> C:
+    """The same crawl in one process, with its texts as they may be shown."""
+    domains = tuple(replace(one, domain=redacted_text(one.domain), why=redacted_text(one.why)) for one in crawl.domains)
+    output, error = redacted_text(crawl.output), redacted_text(crawl.output_error)
+    return replace(crawl, output=output, output_error=error, domains=domains)
 
 
 def ring_shown(ring: R) -> R:

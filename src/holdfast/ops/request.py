@@ -12,8 +12,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from holdfast.addresses import AddressGuard, Place
 from holdfast.errors import Transient
-from holdfast.ops.addresses import AddressGuard, Place
 
 LARGEST_ANSWER: Final = 65_536
 """Bytes of an answer's body that are read; what follows is left."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.addresses import AddressGuard, Resolve, networks, place_of, resolve
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, Permanent, RateLimited, Transient
 from holdfast.fingerprint import in_a_line
-from holdfast.ops.addresses import AddressGuard, Resolve, networks, place_of, resolve
 from holdfast.ops.request import Answer, Request
 from holdfast.ops.signing import checked_secret, headers_for
 from holdfast.policy import bounds

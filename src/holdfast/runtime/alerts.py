@@ -30,6 +30,7 @@ from holdfast.policy.rules import (
 )
 from holdfast.ports import Value, ValueChange
 from holdfast.redact import redacted_text
+from holdfast.runtime.crawl_trouble import of_tasks
 from holdfast.runtime.health import Look
 from holdfast.types import BreakerMode
 
@@ -81,7 +82,8 @@ def read(rule: Rule, look: Look, score: float | None, metrics: Mapping[str, floa
         case Lag():
             return Reading(value=look.lag_s(rule.queue), metrics=metrics)
         case BreakerOpen():
-            keys = [view.key for view in look.breakers if view.mode not in _WELL and rule.key in {None, view.key}]
+            open_keys = [view.key for view in look.breakers if view.mode not in _WELL]
+            keys = of_tasks(open_keys, look.crawls) if rule.key is None else {rule.key} & {*open_keys}
             return Reading(keys=sorted(redacted_text(key) for key in keys), metrics=metrics)
         case NoWorker():
             return Reading(value=look.workers, metrics=metrics)

@@ -10,8 +10,9 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from holdfast.errors import HoldfastError, LeaseLost
-from holdfast.ports import Delivery, Note, Notes, Transaction
+from holdfast.ports import Delivery, Note, Transaction
 from holdfast.runtime.payload import decode_result, encode_result
+from holdfast.types import Notes
 
 P = ParamSpec("P")
 R = TypeVar("R")

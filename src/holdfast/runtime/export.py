@@ -61,6 +61,7 @@ def export_lines(records: Iterable[JobRecord]) -> Iterator[str]:
     """Each record as one line of JSON, without the line's end. Attempts are in it where the record has them."""
     for record in records:
         fields: dict[str, Any] = {"holdfast": FORMAT} | asdict(record)
+        del fields["notes"]
         for name in ("payload", "original_payload", "result"):
             fields[name] = _as_json(fields[name])
         fields["origin"] = origin_fields(record)

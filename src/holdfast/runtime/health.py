@@ -13,6 +13,9 @@ from holdfast.errors import StoreError
 from holdfast.policy.health import LATELY_MIN, Signs, Status, reasons_of, score_of, status_of
 from holdfast.ports import Capabilities, Clock, Count, Exchange, Exchanged, Stats, Store
 from holdfast.runtime.checks import CheckResult, CheckRunner, HealthCheck
+from holdfast.runtime.crawl_origins import QUEUE as CRAWL_QUEUE
+from holdfast.runtime.crawl_trouble import crawl_names, of_tasks, refuse_unwritten
+from holdfast.runtime.crawls import crawl_views
 from holdfast.runtime.machine import check_disk, check_memory
 from holdfast.runtime.ring_origins import QUEUE as RING_QUEUE
 from holdfast.runtime.rings import refuse_troubled, ring_views, takes_jobs
@@ -27,8 +30,10 @@ DISK: Final = "disk"
 MEMORY: Final = "memory"
 STREAMS: Final = "streams"
 RINGS: Final = "rings"
-BUILT_IN: Final = (STORE, DISK, MEMORY, STREAMS, RINGS)
-"""The names of the checks that every app has; the last two only where it has streams, or a process reports a ring."""
+CRAWLS: Final = "crawls"
+BUILT_IN: Final = (STORE, DISK, MEMORY, STREAMS, RINGS, CRAWLS)
+"""The names of the checks that every app has; the last three only where it has streams, or a process reports a ring,
+or a crawl."""
 
 WRITTEN: Final = "health_writes"
 """What is counted by the check of the store, so that it writes something; it travels to nobody."""
@@ -88,12 +93,13 @@ class Look(Struct, frozen=True, kw_only=True):
     def lag_s(self, queue: str | None = None) -> float | None:
         """For how long the oldest job that could run has been due, of one queue or of all; None where there is none.
 
-        Jobs of a paused queue could not run.
+        Jobs of a paused queue could not run. Pages of a crawl wait for their turn by design, for days if there are
+        many, so that only whoever asks for their queue is told.
         """
         at = [
             ready_at
             for name, ready_at in self.stats.oldest_ready_at.items()
-            if name not in self.paused and queue in {None, name}
+            if name not in self.paused and (name == queue or (queue is None and not name.startswith(CRAWL_QUEUE)))
         ]
         return max(0.0, self.stats.now - min(at)) if at else None
 
@@ -104,8 +110,12 @@ class Look(Struct, frozen=True, kw_only=True):
 
     @property
     def takers(self) -> int:
-        """Live workers that could take something of what is due; the process of a ring takes its letters alone."""
-        due = [queue for queue in self.stats.oldest_ready_at if queue not in self.paused]
+        """Live workers that could take something of what is due; the process of a ring takes its letters alone.
+
+        A crawl that nobody is on is stopped, which is no illness.
+        """
+        ready = (queue for queue in self.stats.oldest_ready_at if not queue.startswith(CRAWL_QUEUE))
+        due = [queue for queue in ready if queue not in self.paused]
         is_of_rings = all(queue.startswith(RING_QUEUE) for queue in due)
         return len(self.stats.workers) if is_of_rings else self.workers
 
@@ -118,6 +128,11 @@ class Look(Struct, frozen=True, kw_only=True):
     def open_breakers(self) -> tuple[str, ...]:
         """The keys of those that let nothing through."""
         return tuple(view.key for view in self.breakers if view.mode in _OPEN)
+
+    @property
+    def crawls(self) -> frozenset[str]:
+        """The names of those that the store knows of."""
+        return crawl_names(self.stats, self.reply.values)
 
     def count(self, name: str, minutes: int = LATELY_MIN) -> int:
         """How many were counted under a name in the latest minutes."""
@@ -177,7 +192,7 @@ class Examiner:
         found: Look | None = outcomes[STORE].value
         if found is not None:
             self._remember(store)
-            outcomes |= await self._runner.run(_of_rings(found))
+            outcomes |= await self._runner.run([*_of_rings(found), *_of_crawls(found)])
         results = {name: outcome.result for name, outcome in outcomes.items()}
         failed = {name for name, result in results.items() if result.status != "ok"}
         is_critical = STORE in failed or any(self.checks[name].is_critical for name in failed - {*BUILT_IN})
@@ -190,7 +205,11 @@ class Examiner:
             healthy=status != "unhealthy",
             status=status,
             score=score,
-            reasons=reasons_of(signs, open_breakers=open_breakers, failed_checks=sorted(failed)),
+            reasons=reasons_of(
+                signs,
+                open_breakers=() if found is None else of_tasks(open_breakers, found.crawls),
+                failed_checks=sorted(failed),
+            ),
             success_rate=None if found is None else found.success_rate(),
             open_breakers=open_breakers,
             dead_letters=0 if found is None else found.dead_letters,
@@ -239,15 +258,26 @@ def _of_rings(found: Look) -> list[HealthCheck]:
     return [HealthCheck(name=RINGS, look=look, timeout_s=_TIMEOUT_S)] if views else []
 
 
+def _of_crawls(found: Look) -> list[HealthCheck]:
+    """Whether the crawls that live processes report can write their items; none where no process is on one."""
+    views = [view for view in crawl_views(found.stats, found.reply.values) if view.processes]
+
+    async def look() -> None:
+        refuse_unwritten(views)
+
+    return [HealthCheck(name=CRAWLS, look=look, timeout_s=_TIMEOUT_S)] if views else []
+
+
 def _signs(found: Look | None, breakers: Collection[str], failed_checks: int, *, is_critical: bool) -> Signs:
     if found is None:
         return Signs(is_critical=True)
     lag_s = found.lag_s()
+    crawls = found.crawls
     return Signs(
         is_critical=is_critical,
         success_rate=found.success_rate(),
-        breakers=len({view.key for view in found.breakers} | set(breakers)),
-        open_breakers=len(found.open_breakers),
+        breakers=len({*of_tasks([view.key for view in found.breakers], crawls), *breakers}),
+        open_breakers=len(of_tasks(found.open_breakers, crawls)),
         failed_checks=failed_checks,
         workers=found.takers,
         is_due=lag_s is not None,

@@ -56,8 +56,8 @@ def task_of(ring: str, consumer: str) -> str:
 
 
 def takes_jobs(worker: WorkerRecord) -> bool:
-    """Whether it runs jobs: a ring's process takes up letters of its ring, and nothing else."""
-    return not worker.rings
+    """Whether it runs jobs: a ring's process takes up letters of its ring, a crawl's its pages, and nothing else."""
+    return not worker.rings and not worker.crawls
 
 
 def ring_views(stats: Stats) -> list[RingView]:

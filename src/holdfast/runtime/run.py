@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Raw
+
 from holdfast.errors import Invalid
 from holdfast.policy.judge import COMPLETE, Bury, Complete, Drop, Park, Release, RetryAt, Verdict
 from holdfast.ports import Delivery, Settlement
@@ -149,6 +151,8 @@ def encoded(value: Any) -> tuple[bytes, str]:
     """A task's result as JSON, and why it could not be kept where it cannot: the work is done all the same."""
     if value is None:
         return _NULL, ""
+    if type(value) is Raw:
+        return bytes(value), ""  # it is JSON already
     try:
         return encode_result(value), ""
     except Invalid as error:

@@ -42,7 +42,7 @@ from holdfast.runtime.isolates import Isolates
 from holdfast.runtime.outage import insist
 from holdfast.runtime.run import Run, encoded, settlement_of
 from holdfast.runtime.shared.guards import Go, Hold, Request, SharedGuards
-from holdfast.runtime.spec import TaskSpec, limit_gates
+from holdfast.runtime.spec import TaskSpec, breaker_of, limit_gates
 from holdfast.runtime.threads import Threads
 from holdfast.runtime.tracing import Tracer, trace_id_of
 from holdfast.types import Attempt, Change, Discard, Failure, FailureType, GiveUp, Rng, Snooze
@@ -199,7 +199,7 @@ class Runner:
             raise
 
     async def _start(self, deliveries: Sequence[Delivery]) -> None:
-        by_task: dict[str, Go] = {}
+        by_task: dict[tuple[str, str], Go] = {}
         free: list[Run] = []
         asked: list[tuple[Delivery, TaskSpec, Request]] = []
         guards, now = self._guards, self.now()
@@ -209,19 +209,20 @@ class Runner:
             if spec is None:
                 await self._settle_unknown(delivery)
                 continue
-            go = by_task.get(name)
+            alike = name, "" if spec.breaker_scope is None else str(getattr(delivery, spec.breaker_scope))
+            go = by_task.get(alike)
             if go is not None and not (spec.budget and delivery.retries):
                 free.append(Run(delivery, spec, go))
                 continue
             request = self._request(spec, delivery)
             if request is None:
-                by_task[name] = _FREE
+                by_task[alike] = _FREE
                 free.append(Run(delivery, spec, _FREE))
                 continue
             if not request.limits and request.budget is None:
                 calm = guards.calm_go(request.breaker, now, earns=spec.budget)
                 if calm is not None:
-                    by_task[name] = calm
+                    by_task[alike] = calm
                     free.append(Run(delivery, spec, calm))
                     continue
             asked.append((delivery, spec, request))
@@ -233,9 +234,16 @@ class Runner:
     def _request(self, spec: TaskSpec, delivery: Delivery) -> Request | None:
         limits = limit_gates(spec, delivery)
         budget = spec.budget if delivery.retries else None
-        if spec.breaker is None and not limits and spec.budget is None:
+        breaker = self._breaker_of(spec, delivery)
+        if breaker is None and not limits and spec.budget is None:
             return None
-        return Request(spec.breaker, limits, budget, spec.budget)
+        return Request(breaker, limits, budget, spec.budget)
+
+    def _breaker_of(self, spec: TaskSpec, delivery: Delivery) -> str | None:
+        breaker = breaker_of(spec, delivery)
+        if breaker is not None and spec.breaker_scope is not None:
+            self._guards.add_breaker(breaker, spec.breaker_config)
+        return breaker
 
     async def _ask(self, asked: list[tuple[Delivery, TaskSpec, Request]]) -> None:
         """Take permits from what is shared; each round is one compare-and-set in the store."""
@@ -263,7 +271,7 @@ class Runner:
 
     def _hold(self, delivery: Delivery, spec: TaskSpec, hold: Hold) -> None:
         if hold.is_breaker and not spec.waits_for_breaker:
-            error = Failure(FailureType.SYSTEM, CircuitOpenError(spec.breaker or "", hold.delay_s, None))
+            error = Failure(FailureType.SYSTEM, CircuitOpenError(breaker_of(spec, delivery) or "", hold.delay_s, None))
             self._settle(delivery, spec, Bury(GiveUp.BREAKER_OPEN.value), None, failure=error)
         else:
             self._settle(delivery, spec, Park(hold.delay_s, hold.why), None)
@@ -672,8 +680,9 @@ class Runner:
     ) -> None:
         now = self.now()
         breaker = ""
-        if failure is not None and spec is not None and spec.breaker is not None:
-            breaker = self._guards.state_of(spec.breaker, now).value
+        key = None if failure is None or spec is None else self._breaker_of(spec, delivery)
+        if key is not None:
+            breaker = self._guards.state_of(key, now).value
         settlement = settlement_of(
             delivery,
             spec,

@@ -52,7 +52,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True, eq=False):
     priority: int
     retry: RetryPolicy
     breaker: str | None
-    """The breaker key; None is no breaker."""
+    """The breaker key; None is no breaker. With a scope, the first part of the key: see `breaker_of`."""
     breaker_config: BreakerConfig
     rates: Mapping[Scope, Rate]
     budget: str | None
@@ -70,6 +70,8 @@ class TaskSpec(Struct, frozen=True, kw_only=True, eq=False):
     """How a run gets its arguments, where that is not by its payload."""
     in_flight: int | None = None
     """At most so many of its jobs are with one worker at a time; None is as many as it has room for."""
+    breaker_scope: Scope | None = None
+    """With one, each of its values has a breaker of its own, made when it is first met."""
 
     def call_of(self, delivery: Delivery) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of one run, without its context; Invalid where they are not what the function takes."""
@@ -83,6 +85,12 @@ class TaskSpec(Struct, frozen=True, kw_only=True, eq=False):
     def fatal_failures(self) -> float:
         """So many failures in a row open its breaker; by rates nobody knows."""
         return math.inf if self.breaker_config.failure_rate is not None else self.breaker_config.failure_threshold
+
+
+def breaker_of(spec: TaskSpec, of: Delivery | NewJob) -> str | None:
+    """The breaker key for one job: the task's, or with a scope `<task's>/<value>`."""
+    scope = spec.breaker_scope
+    return spec.breaker if scope is None or spec.breaker is None else f"{spec.breaker}/{getattr(of, scope)}"
 
 
 def limit_gates(spec: TaskSpec, of: Delivery | NewJob) -> tuple[str, ...]:

@@ -34,6 +34,8 @@ from holdfast.ports import (
     WorkerRecord,
 )
 from holdfast.runtime.counts import Batch, Counts
+from holdfast.runtime.crawl_origins import GATE as CRAWLS
+from holdfast.runtime.crawling import Crawling
 from holdfast.runtime.heart import TO_STOP, Heart
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.maintenance import Maintenance
@@ -59,6 +61,8 @@ T = TypeVar("T")
 _BATCH = 500
 _AHEAD_S = 0.05
 _IDLE_S = 1.0
+_SOON_S = 0.01
+"""Domains that open within so short a time of each other are claimed from together."""
 _MINUTE_S = 60.0
 _OVERDUE_S = 1.0
 _LAST_WORD_S = 2.0
@@ -154,8 +158,12 @@ class Worker:
         streams: Sequence[StreamSpec] = (),
         open_source: Callable[[StreamSpec], Source] | None = None,
         rings: Callable[[], tuple[RingReport, ...]] | None = None,
+        crawl: Crawling | None = None,
     ) -> None:
-        """rings: how those of this process are doing, from any thread; without it no ring's letters are claimed."""
+        """rings: how those of this process are doing, from any thread; without it no ring's letters are claimed.
+
+        crawl: whose pages it claims; without it none are.
+        """
         self.id = new_id()
         self._store = store
         self._settings = settings or WorkerSettings()
@@ -165,7 +173,8 @@ class Worker:
         )
         self._specs = {**specs, **self.streams.carriers} if self.streams.carriers else specs
         self._rings = rings
-        self._shut = {RINGS: 0} if rings is None else {}
+        self._crawl = crawl
+        self._shut = ({RINGS: 0} if rings is None else {}) | ({CRAWLS: 0} if crawl is None else {})
         self._schedules = schedules
         self._hooks = hooks or Hooks()
         self._target = target
@@ -210,6 +219,10 @@ class Worker:
         """Stop claiming, finish what is running within the grace time, then leave. From the worker's own loop."""
         self._is_stopping = True
         self._stopped.set()
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Look for jobs now: what may be claimed has changed. From the worker's own loop."""
         self._wake.set()
 
     @property
@@ -452,6 +465,7 @@ class Worker:
             counts=dict(self.runner.counts.taken),
             streams=self.streams.reports(),
             rings=() if self._rings is None else self._rings(),
+            crawls=() if self._crawl is None else self._crawl.reports(),
         )
 
     # ---- the heart's thread
@@ -532,6 +546,8 @@ class Worker:
             return False
         try:
             reply = await self._exchange(wanted)
+            if self._crawl is not None:
+                self._crawl.claimed(reply.deliveries)
             await self.runner.start(reply.deliveries)
             if self._was_away:
                 await self._recall()
@@ -539,7 +555,11 @@ class Worker:
             await self._rest(await self._bear(error))
             return True
         self._next_due_s = reply.next_due_s
-        return bool(reply.deliveries) or self._has_news()
+        if reply.deliveries or self._has_news():
+            return True
+        if self._crawl is not None and not self.runner.runs:
+            self._crawl.idle()
+        return False
 
     async def _recall(self) -> None:
         """After an outage: what was settled just before it and runs in the store all the same is released.
@@ -592,6 +612,8 @@ class Worker:
         claim = self._unanswered  # its answer was lost: the same token brings what it brought
         if claim is None and wanted > 0:
             caps = self._shut | guards.caps(now) | runner.caps(wanted)
+            if self._crawl is not None:
+                caps.update(self._crawl.caps())
             claim = Claim(
                 worker=self.id,
                 token=new_token(),
@@ -599,6 +621,7 @@ class Worker:
                 queues=self._queues,
                 caps=caps,
                 is_alone=self._runs_alone,
+                per_lane=None if self._crawl is None else self._crawl.per_lane,
             )
         if self._asking_since_s is None:
             self._asking_since_s = self._clock.monotonic()
@@ -635,6 +658,8 @@ class Worker:
         self._remember(settlements)
         if refused:
             self._take_back(refused)
+        if self._crawl is not None:
+            self._crawl.settled([one for one in settlements if one.id not in refused])
         if self.streams.carried:
             self.streams.carried.difference_update(one.id for one in settlements)
         runner.counts.answered()
@@ -678,6 +703,8 @@ class Worker:
         for value in reply.values:
             if value.key.startswith(REPLAY):
                 self._replays[value.key] = value
+        if self._crawl is not None:
+            self._crawl.absorb(reply.values)
         for change in self.guards.absorb(reply.values, reply.now):
             log_breaker(change, is_news=self._started_at > 0.0)
 
@@ -768,7 +795,16 @@ class Worker:
             wait_s = max(0.001, min(limit for limit in limits if limit is not None))
             self._store_wait = asyncio.ensure_future(self._wait_for_store(wait_s))
             self._store_wait.add_done_callback(lambda _: self._wake.set())
-        await self._wake.wait()
+        opens_in_s = None if self._crawl is None else self._crawl.opens_in_s()
+        if opens_in_s is None:
+            await self._wake.wait()
+            return
+        opening = asyncio.ensure_future(self._clock.asleep(max(_SOON_S, opens_in_s)))
+        opening.add_done_callback(lambda _: self._wake.set())
+        try:
+            await self._wake.wait()
+        finally:
+            opening.cancel()
 
     async def _wait_for_store(self, wait_s: float) -> None:
         try:
@@ -891,7 +927,7 @@ def shared_guards(specs: Mapping[str, TaskSpec]) -> SharedGuards:
     """The guards that these tasks name."""
     guards = SharedGuards()
     for spec in specs.values():
-        if spec.breaker is not None:
+        if spec.breaker is not None and spec.breaker_scope is None:
             guards.add_breaker(spec.breaker, spec.breaker_config)
         for scope, rate in spec.rates.items():
             guards.add_limit(spec.name if scope == "task" else f"{spec.name}:{scope}", rate)

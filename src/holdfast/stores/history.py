@@ -1,4 +1,4 @@
-"""The attempts of a job, with the one that no store writes down: the one that completed it."""
+"""The whole record of a job: its notes and its attempts, with the one that no store writes down: what completed it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 from msgspec import structs
 
 from holdfast.stores.ways import WAYS
-from holdfast.types import Attempt, Change, JobRecord, JobState
+from holdfast.types import Attempt, Change, JobRecord, JobState, Notes
 
 _COMPLETED: Final = WAYS[Change.COMPLETE].number
 
 
-def with_attempts(record: JobRecord, attempts: list[Attempt], settled: int) -> JobRecord:
-    """The record with its attempts; a completed one is not in the history, as the record says all about it.
+def whole(record: JobRecord, attempts: list[Attempt], notes: Notes | None, settled: int) -> JobRecord:
+    """The record with its attempts and notes; a completed attempt is not written down, as the record says all about it.
 
     `settled` is the number of the latest settlement's change: what came completed has its whole history.
     """
@@ -28,7 +28,7 @@ def with_attempts(record: JobRecord, attempts: list[Attempt], settled: int) -> J
         worker=record.worker,
     )
     every = attempts if last is None else [*attempts, last]
-    return structs.replace(record, attempts=tuple(every)) if every else record
+    return structs.replace(record, attempts=tuple(every), notes=notes) if every or notes else record
 
 
 def completion_of(

@@ -1,8 +1,8 @@
-"""Idempotency keys: the scope in which one holds, and what becomes of new jobs whose keys are held."""
+"""What becomes of new jobs whose ids are known or whose idempotency keys are held; and the scope in which one holds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import structs
@@ -11,6 +11,8 @@ from holdfast.ports import Enqueued
 from holdfast.types import JobState, NewJob
 
 _QUEUED: Final = JobState.QUEUED
+_BY_TIME: Final = "7"
+"""The version of such UUIDs, in its place."""
 
 Holder = tuple[str, bytes, JobState]
 """Of an idempotency key: the job's id, its first payload and where it stands."""
@@ -20,6 +22,11 @@ def scope_of(job: NewJob) -> str | None:
     """Tenant, task and idempotency key in one text; no two different ones make the same."""
     key = job.idempotency_key
     return None if key is None else f"{len(job.tenant)}:{job.tenant}{len(job.task)}:{job.task}{key}"
+
+
+def may_be_known(jobs: Iterable[NewJob]) -> bool:
+    """Whether these are worth a look before they are added: an id that is not made of the time may well be known."""
+    return any(job.id[14:15] != _BY_TIME for job in jobs)
 
 
 def decide(

@@ -124,7 +124,7 @@ def test_a_healthy_shop_is_well(shop: Shop) -> None:
     assert "✓ latency       p50 " in told
     assert f"{shop.folder}/shop.db (SQLite " in told
     assert "✓ durability    " in told
-    assert "✓ schema        tables holdfast_…, version 3\n" in told
+    assert "✓ schema        tables holdfast_…, version 4\n" in told
 
 
 def test_a_sick_shop_is_told_and_ends_with_1(shop: Shop) -> None:

@@ -15,6 +15,7 @@ from holdfast.app import App
 from holdfast.errors import Transient
 from holdfast.ops.api import build_api
 from holdfast.policy.retry import RetryPolicy
+from tests.unit.crawled import crawl_report, crawling
 from tests.unit.reported import counted, part, reported, stream_report
 from tests.unit.ringed import consumer, ring_report, turning
 
@@ -36,7 +37,7 @@ def expressions() -> list[tuple[str, str, str]]:
 
 
 async def samples() -> dict[str, list[dict[str, str]]]:
-    """The labels of every sample by name, after jobs that completed, were healed, failed and wait; a stream; a ring."""
+    """The labels of every sample by name, after jobs of every end, a stream, a ring and a crawl."""
     app = App("memory://")
     seen: list[int] = []
 
@@ -52,6 +53,7 @@ async def samples() -> dict[str, list[dict[str, str]]]:
     await reported(app, stream_report("bill", part(0, lag=3, in_flight=1, stuck_id="orders/0/1", stuck_s=9.0)))
     await counted(app, "bill", processed=4, buried=1, retried=2, completed=4)
     await turning(app, ring_report("prices", consumer("enrich", batch_le=(1,) * 8, batches=8)))
+    await crawling(app, crawl_report("shop"))
     found: dict[str, list[dict[str, str]]] = {}
     transport = httpx.ASGITransport(build_api(app), client=("127.0.0.1", 5000))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as scraper:
@@ -100,9 +102,10 @@ def test_variables_ask_for_labels_that_are_there() -> None:
         "label_values(holdfast_jobs, queue)",
         "label_values(holdfast_stream_workers, stream)",
         "label_values(holdfast_ring_size, ring)",
+        "label_values(holdfast_crawl_processes, crawl)",
     ]
     used = set(re.findall(r"\$(\w+)", json.dumps([query for _, query, _ in expressions()])))
-    assert used == {"task", "queue", "stream", "ring", "__rate_interval"}
+    assert used == {"task", "queue", "stream", "ring", "crawl", "__rate_interval"}
 
 
 @pytest.mark.parametrize("field", ["id", "gridPos"])

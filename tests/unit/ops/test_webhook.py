@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import trustme
 
+from holdfast.addresses import AddressGuard, networks, place_of
 from holdfast.alerts import Notice, Webhook, verify
 from holdfast.errors import CircuitOpenError, ConfigError, Permanent, RateLimited, TimeLimitExceeded, Transient
-from holdfast.ops.addresses import AddressGuard, networks, place_of
 from holdfast.ops.request import Request
 from holdfast.testing import ManualClock
 from tests.receiver import OK, Answer, Handler, Receiver, status

@@ -12,9 +12,9 @@ import pytest
 from holdfast.app import App
 from holdfast.errors import HoldfastError, LeaseLost, Transient
 from holdfast.policy.retry import RetryPolicy
-from holdfast.ports import Delivery, Note, Notes, Transaction
+from holdfast.ports import Delivery, Note, Transaction
 from holdfast.runtime.context import JobContext
-from holdfast.types import JobState
+from holdfast.types import JobState, Notes
 
 
 class Desk:

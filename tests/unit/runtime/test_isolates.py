@@ -18,11 +18,11 @@ import pytest
 from holdfast.app import App
 from holdfast.clock import SystemClock, new_id, new_token
 from holdfast.errors import TimeLimitExceeded, WorkerDied
-from holdfast.ports import Claim, Delivery, Exchange, Note, Notes, WorkerRecord
+from holdfast.ports import Claim, Delivery, Exchange, Note, WorkerRecord
 from holdfast.runtime.isolates import Isolates
 from holdfast.runtime.worker import WorkerSettings
 from holdfast.stores.memory import MemoryStore
-from holdfast.types import Change, FailureType, JobRecord, JobState
+from holdfast.types import Change, FailureType, JobRecord, JobState, Notes
 
 SHOP = """
 import asyncio, contextvars, os, sys, threading

@@ -7,6 +7,7 @@ import { useResource } from "../../frame/resource";
 import { asked, go, href, setQuery } from "../../frame/router";
 import { canOperate } from "../../frame/session";
 import { messageOf, placeOf } from "../../inbox/message";
+import { pageOf } from "../../inbox/page";
 import { ringOf, spotOf } from "../../inbox/ring";
 import { Timeline } from "../../inbox/Timeline";
 import { Traceback } from "../../inbox/Traceback";
@@ -58,6 +59,7 @@ function Actions({ job, reload }: { readonly job: Job; readonly reload: () => Pr
 function JobBody({ job, reload }: { readonly job: Job; readonly reload: () => Promise<void> }) {
   const message = messageOf(job);
   const ring = ringOf(job);
+  const page = pageOf(job);
   return (
     <>
       <div class="page-head">
@@ -88,6 +90,10 @@ function JobBody({ job, reload }: { readonly job: Job; readonly reload: () => Pr
             ["Queue", <a href={href("jobs", { queue: job.queue })}>{job.queue}</a>],
             ["Message", message && <span class="mono">{placeOf(message)}</span>],
             ["Group", message?.group],
+            ["Crawl", page && <a href={href(["crawls", page.crawl])}>{page.crawl}</a>],
+            ["Page", page && <span class="mono user-made">{page.url}</span>],
+            ["Depth", page && format.count(page.depth)],
+            ["Found on", page && page.referrer && <span class="mono user-made">{page.referrer}</span>],
             ["Ring", ring && <span class="mono">{spotOf(ring)}</span>],
             ["Made", <Time at={job.created_at} />],
             ["Due", job.ended_at === null ? <Time at={job.due_at} /> : null],

@@ -29,13 +29,14 @@ export function attentionOf(of: Told): readonly Line[] {
 
 /** Where a reason is explained, if a page does that. */
 function placeOf(reason: string): string {
-  const page = /^check (streams|rings) failed$/.exec(reason)?.[1];
+  const page = /^check (streams|rings|crawls) failed$/.exec(reason)?.[1];
   return page === undefined ? "" : href(page);
 }
 
 function noWorker(of: Told): readonly Line[] {
   if (of.workers > 0) return [];
-  const isAwaited = of.queues.some((queue) => queue.lag_s !== null && !queue.is_paused);
+  // Pages wait for the process of their crawl, and for no worker.
+  const isAwaited = of.queues.some((queue) => queue.lag_s !== null && !queue.is_paused && !queue.name.startsWith("crawl:"));
   return [
     isAwaited
       ? ["bad", "No worker is alive: jobs wait.", href("workers")]

@@ -18,7 +18,7 @@ from holdfast.ops.api.guard import Guard
 from holdfast.ops.api.heads import Heads
 from holdfast.ops.api.openapi import Responses, changes, document
 from holdfast.ops.api.page_files import Page
-from holdfast.ops.api.routes import fleet, jobs, letters, replays, retry, rings, session, streams, watching
+from holdfast.ops.api.routes import crawls, fleet, jobs, letters, replays, retry, rings, session, streams, watching
 from holdfast.ops.api.schemas import NewJobAnswer
 from holdfast.ops.api.server import Server
 from holdfast.ops.api.settings import ApiSettings
@@ -26,8 +26,8 @@ from holdfast.ops.api.submit import SubmitRoute, submit_job
 
 _TITLE: Final = "Holdfast"
 _DESCRIPTION: Final = (
-    "Jobs, dead letters, breakers, queues, streams, rings and workers of one Holdfast app. Instants are seconds since "
-    "1970 on the store's clock and end in `_at`; lengths are in seconds and end in `_s`. Errors are "
+    "Jobs, dead letters, breakers, queues, streams, rings, crawls and workers of one Holdfast app. Instants are "
+    "seconds since 1970 on the store's clock and end in `_at`; lengths are in seconds and end in `_s`. Errors are "
     "application/problem+json."
 )
 _KNOWN: Final[Responses] = {
@@ -87,7 +87,7 @@ def build_api(app: App, settings: ApiSettings | None = None) -> FastAPI:
 def _routes() -> list[BaseRoute]:
     """Routes that know no app, made once: FastAPI takes a quarter of a second to include them in another one."""
     every = APIRouter(generate_unique_id_function=_name_of, redirect_slashes=False)
-    for module in (jobs, letters, replays, fleet, streams, rings, retry, watching, session):
+    for module in (jobs, letters, replays, fleet, streams, rings, crawls, retry, watching, session):
         every.include_router(module.router)
     return every.routes
 

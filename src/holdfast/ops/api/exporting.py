@@ -12,10 +12,9 @@ from msgspec.structs import asdict, replace
 
 from holdfast.ops.api.hiding import hidden
 from holdfast.ops.api.searching import every
-from holdfast.ops.redact import redacted_text
+from holdfast.ops.redact import origin_shown, redacted_text
 from holdfast.ports import Query, Store
 from holdfast.runtime.export import FORMAT
-from holdfast.runtime.origins import origin_fields
 from holdfast.types import JobRecord, JobState
 
 COLUMNS: Final = (
@@ -54,13 +53,14 @@ async def _pages(store: Store, query: Query, *, with_attempts: bool) -> AsyncIte
 
 def _line(record: JobRecord) -> dict[str, Any]:
     fields: dict[str, Any] = {"holdfast": FORMAT} | asdict(record)
+    del fields["notes"]
     left_out: list[str] = []
     for name in ("payload", "original_payload", "result"):
         shown = hidden(fields[name])
         fields[name] = shown.value
         left_out += [f"/{name}{pointer}" for pointer in shown.pointers]
     fields["redacted"] = left_out
-    fields["origin"] = origin_fields(record)
+    fields["origin"] = origin_shown(record)
     for name in ("reason", "message", "user", "project"):
         fields[name] = redacted_text(fields[name])
     if record.idempotency_key is not None:
@@ -75,7 +75,7 @@ def _line(record: JobRecord) -> dict[str, Any]:
 def _cells(record: JobRecord) -> list[str]:
     fields = asdict(record) | {
         "arguments": msgspec.json.encode(hidden(record.payload).value).decode(),
-        "origin": msgspec.json.encode(origin_fields(record)).decode(),
+        "origin": msgspec.json.encode(origin_shown(record)).decode(),
         **{name: redacted_text(getattr(record, name)) for name in ("reason", "message", "user", "project")},
     }
     return [_cell(fields[name]) for name in COLUMNS]

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.errors import HoldfastError, NotFound, StoreError
 from holdfast.ops.api import schemas
+from holdfast.ops.api.crawl_schemas import CrawlDetail, CrawlList
+from holdfast.ops.api.crawl_shapes import crawl_of, crawls_of
 from holdfast.ops.api.listener import Listener
 from holdfast.ops.api.overview import MINUTES, Condition, overview_of
 from holdfast.ops.api.ring_schemas import RingList
@@ -25,6 +27,7 @@ from holdfast.ops.api.sharing import Shared
 from holdfast.ops.redact import redacted_text
 from holdfast.ports import Clock, Exchange, Query, Value
 from holdfast.runtime import replay as replays
+from holdfast.runtime.crawls import CrawlView, crawl_views
 from holdfast.runtime.rings import ring_views
 from holdfast.runtime.streams.views import stream_views
 from holdfast.types import Group, JobState
@@ -60,6 +63,7 @@ class Live:
         self._overview: tuple[float, schemas.Overview] | None = None
         self._streams = schemas.StreamList(items=[])
         self._rings = RingList(items=[])
+        self._crawls: tuple[float, Sequence[CrawlView]] = (0.0, ())
         self._condition: tuple[float, Condition] | None = None
         self._examining: asyncio.Task[Condition] | None = None
         self._has_failed = False
@@ -155,6 +159,20 @@ class Live:
         await self.overview()
         return self._rings
 
+    async def crawls(self) -> CrawlList:
+        """Every crawl, as of the same look."""
+        await self.overview()
+        return crawls_of(self._crawls[1])
+
+    async def crawl(self, name: str) -> CrawlDetail:
+        """One of them, with its domains; NotFound where there is none of this name."""
+        await self.overview()
+        now, views = self._crawls
+        for view in views:
+            if view.name == name:
+                return crawl_of(view, self._values, now)
+        raise NotFound(f"there is no crawl {name!r}")
+
     async def reach(self) -> None:
         """Make sure that the store answers, or has half a second ago: StoreError or TimeoutError, after 2 s at most."""
         if self._reached_s is None or not 0.0 <= self._clock.monotonic() - self._reached_s < LOOK_S:
@@ -176,6 +194,7 @@ class Live:
         found = overview_of(stats, self._values, capabilities, await self.condition())
         self._streams = streams_of(stream_views(stats, self._app.stream_specs.values()))
         self._rings = rings_of(ring_views(stats))
+        self._crawls = (stats.now, crawl_views(stats, self._values.values()))
         self._overview = (self._clock.monotonic(), found)
         return found
 
@@ -234,6 +253,7 @@ class Live:
             self._publish_changed("replays", None, _replays(self._values.values(), None))
             self._publish_changed("streams", None, self._streams.model_dump_json().encode())
             self._publish_changed("rings", None, self._rings.model_dump_json().encode())
+            self._publish_changed("crawls", None, crawls_of(self._crawls[1]).model_dump_json().encode())
         is_away = ("away", _EVERYBODY) in self._latest
         for tenant in self._whose_groups(turn, is_needed=is_away and not has_answered):
             groups = await self._app.store.groups(Query(states=(JobState.DEAD_LETTER,), tenant=tenant))

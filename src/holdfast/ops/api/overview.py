@@ -9,6 +9,7 @@ from holdfast.ops.api import schemas
 from holdfast.ops.redact import redacted_text
 from holdfast.ports import Capabilities, Count, Stats, Value
 from holdfast.runtime.counts import FLEET, RUN_LE, WAIT_LE, buckets_of, percentile
+from holdfast.runtime.crawl_trouble import crawl_names, of_tasks
 from holdfast.runtime.rings import takes_jobs
 from holdfast.runtime.shared.by_hand import breaker_views
 from holdfast.runtime.shared.guards import is_paused
@@ -52,6 +53,7 @@ def overview_of(
             name = count.name.removeprefix(_FAILED)
             by_type[name] = by_type.get(name, 0) + count.n
     breakers = breaker_views(values.values(), stats.now)
+    open_breakers = [view.key for view in breakers if view.mode not in _CLOSED]
     return schemas.Overview.model_construct(
         now_at=stats.now,
         store=store.location,
@@ -66,7 +68,7 @@ def overview_of(
         failures_by_type=dict(sorted(by_type.items())),
         queues=queues_of(stats, values),
         workers=sum(map(takes_jobs, stats.workers)),
-        open_breakers=[view.key for view in breakers if view.mode not in _CLOSED],
+        open_breakers=list(of_tasks(open_breakers, crawl_names(stats, values.values()))),
         dead_letters=states.get(JobState.DEAD_LETTER.value, 0),
         health=condition.status,
         score=condition.score,

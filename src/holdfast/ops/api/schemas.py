@@ -127,6 +127,17 @@ class RingOrigin(Answer):
     count: int = Field(description="How many elements there are.")
 
 
+class PageOrigin(Answer):
+    """It is a page of a crawl, whose task and queue are `crawl:` and the crawl's name."""
+
+    kind: Literal["page"]
+    crawl: str
+    url: str = Field(description="Without secrets.")
+    domain: str
+    depth: int = Field(description="How many links away from a seed it was found first.")
+    referrer: str = Field(description="The page that it was found on; empty for a seed.")
+
+
 class JobSummary(Answer):
     """A job as lists show it."""
 
@@ -154,7 +165,9 @@ class JobSummary(Answer):
     last_failed_at: float | None
     replays: int
     worker: str
-    origin: JobOrigin | MessageOrigin | RingOrigin = Field(discriminator="kind", description="Where it came from.")
+    origin: JobOrigin | MessageOrigin | RingOrigin | PageOrigin = Field(
+        discriminator="kind", description="Where it came from."
+    )
 
 
 class JobAnswer(JobSummary):

@@ -10,10 +10,9 @@ from typing import Any, Final, TypeAlias
 from holdfast.ops.api import schemas
 from holdfast.ops.api.frames import frames_of
 from holdfast.ops.api.hiding import Hidden, hidden
-from holdfast.ops.redact import redacted_text
+from holdfast.ops.redact import origin_shown, redacted_text
 from holdfast.policy.breaker import BreakerConfig
 from holdfast.ports import Changed, WorkerRecord
-from holdfast.runtime.origins import origin_fields
 from holdfast.runtime.replay import Replay
 from holdfast.runtime.schedules import ScheduleStatus
 from holdfast.runtime.shared.by_hand import BreakerView
@@ -21,13 +20,14 @@ from holdfast.runtime.spec import TaskSpec
 from holdfast.runtime.streams.views import StreamView
 from holdfast.types import Attempt, Group, JobRecord
 
-Origin: TypeAlias = schemas.JobOrigin | schemas.MessageOrigin | schemas.RingOrigin
+Origin: TypeAlias = schemas.JobOrigin | schemas.MessageOrigin | schemas.RingOrigin | schemas.PageOrigin
 """Where a record came from."""
 
 _ORIGINS: Final[Mapping[str, type[Origin]]] = {
     "job": schemas.JobOrigin,
     "message": schemas.MessageOrigin,
     "ring": schemas.RingOrigin,
+    "page": schemas.PageOrigin,
 }
 _LARGEST_SAMPLE: Final = 65_536
 _LARGEST_AT_ONCE: Final = 32_768
@@ -70,8 +70,8 @@ def _summary(record: JobRecord) -> dict[str, Any]:
 
 
 def origin_of(record: JobRecord) -> Origin:
-    """Whether it is a job, a message or elements of a ring, and which."""
-    fields = origin_fields(record)
+    """Whether it is a job, a message, elements of a ring or a page, and which."""
+    fields = origin_shown(record)
     return _ORIGINS[fields["kind"]].model_construct(**fields)
 
 

@@ -12,10 +12,9 @@ from msgspec.structs import asdict
 from holdfast.app import App
 from holdfast.ops.commands.output import state
 from holdfast.ops.commands.tables import Cell, Column
-from holdfast.ops.redact import shown, without_secrets
+from holdfast.ops.redact import origin_shown, shown, without_secrets
 from holdfast.ops.text import ago, block, instant, length, many, plain, short
 from holdfast.ports import Exchange
-from holdfast.runtime.origins import origin_fields
 from holdfast.runtime.ring_origins import ring_origin
 from holdfast.runtime.streams.origins import message_origin
 from holdfast.types import Attempt, JobRecord, JobState
@@ -33,9 +32,10 @@ def as_fields(record: JobRecord, *, has_attempts: bool = False) -> dict[str, Any
     """Every field, with payloads and the result as JSON without secrets."""
     record = without_secrets(record)
     fields = asdict(record)
+    del fields["notes"]
     for name in ("payload", "original_payload", "result"):
         fields[name] = shown(fields[name])
-    fields["origin"] = origin_fields(record)
+    fields["origin"] = origin_shown(record)
     fields["attempts"] = [asdict(one) | {"duration_s": one.duration_s} for one in record.attempts]
     if not has_attempts:
         del fields["attempts"]
@@ -95,6 +95,11 @@ def _facts(record: JobRecord, now: float) -> Iterator[tuple[str, str]]:
         offset = "" if place.offset is None else f", offset {place.offset}"
         yield "ring", f"{place.ring}, consumer {place.consumer}"
         yield "batch", f"{place.batch}{offset}, {many(place.count, 'element')}"
+    if (page := origin_shown(record))["kind"] == "page":
+        found = f", found on {page['referrer']}" if page["referrer"] else ""
+        yield "crawl", page["crawl"]
+        yield "page", page["url"]
+        yield "depth", f"{page['depth']}{found}"
     yield "tenant", record.tenant
     yield "user", record.user
     yield "project", record.project

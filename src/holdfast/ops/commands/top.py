@@ -18,7 +18,7 @@ from holdfast.ops.commands.output import console, echo_json, hint, state
 from holdfast.ops.commands.reading import length_of
 from holdfast.ops.commands.tables import Cell, Column, FittedTable
 from holdfast.ops.commands.target import on_store
-from holdfast.ops.redact import ring_shown, without_secrets
+from holdfast.ops.redact import crawl_shown, ring_shown, without_secrets
 from holdfast.ops.text import ago, instant, plain, short
 from holdfast.ports import WorkerRecord
 from holdfast.runtime.shared.by_hand import BreakerView
@@ -106,7 +106,10 @@ class Looker:
             success_rate=stats.success_rate,
             queues=app.queues.list(),
             breakers=[without_secrets(view) for view in app.breakers.list() if view.mode is not _CLOSED],
-            workers=[replace(one, rings=tuple(map(ring_shown, one.rings))) for one in stats.workers],
+            workers=[
+                replace(one, rings=tuple(map(ring_shown, one.rings)), crawls=tuple(map(crawl_shown, one.crawls)))
+                for one in stats.workers
+            ],
             groups=self._groups,
         )
 

@@ -57,6 +57,10 @@ class SharedGuards:
         """A breaker of this key; ConfigError if there is one with other settings."""
         self._registry.add_breaker(key, config, self._latest)
 
+    def forget_breaker(self, key: str) -> None:
+        """Drop a breaker of which the store knows nothing, and which has nothing to say; it may be added again."""
+        self._registry.drop_breaker(key)
+
     def add_limit(self, name: str, rate: Rate) -> None:
         """A limit, or with a scope in its name one for each value of it; ConfigError if it has another rate."""
         self._registry.add_limit(name, rate, self._latest)

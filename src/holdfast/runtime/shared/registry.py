@@ -136,6 +136,12 @@ class Registry:
         del self.limits[gate]
         self.tight.pop(gate, None)
 
+    def drop_breaker(self, name: str) -> None:
+        """Forget a breaker that was never written, and has nothing to send."""
+        guard = self.breakers.get(name)
+        if guard is not None and not guard.notes and guard.version == 0:
+            del self.breakers[name], self._by_key[guard.key]
+
     def mark(self, guard: AnyGuard) -> None:
         """Note whether it has something to send."""
         if guard.notes:

@@ -6,9 +6,9 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from holdfast.ports import Delivery, Notes, Operation, Settlement
+from holdfast.ports import Delivery, Operation, Settlement
 from holdfast.stores.ends import Ending
-from holdfast.types import Attempt, Change, JobRecord, JobState, NewJob
+from holdfast.types import Attempt, Change, JobRecord, JobState, NewJob, Notes
 
 _COMPLETED: Final = JobState.COMPLETED
 _COMPLETE: Final = Change.COMPLETE
@@ -70,7 +70,6 @@ class StoredJob(Struct, kw_only=True, eq=False):
     def to_delivery(self) -> Delivery:
         """What the holder of the lease is given."""
         new = self.new
-        has_notes = self.checkpoint is not None or self.steps
         return Delivery(
             id=new.id,
             task=new.task,
@@ -86,7 +85,7 @@ class StoredJob(Struct, kw_only=True, eq=False):
             user=new.user,
             project=new.project,
             trace=new.trace,
-            notes=Notes(self.checkpoint, dict(self.steps)) if has_notes else None,
+            notes=self._notes(),
             is_suspect=self.is_suspect,
             is_alone=self.orphan_of != "" and (self.ran_alone or self.blame != ""),
             blame=self.blame if self.orphan_of else "",
@@ -95,8 +94,8 @@ class StoredJob(Struct, kw_only=True, eq=False):
             claimed_at=self.claimed_at,
         )
 
-    def to_record(self, *, with_attempts: bool = False) -> JobRecord:
-        """What people are shown."""
+    def to_record(self, *, is_whole: bool = False) -> JobRecord:
+        """What people are shown; the whole of it has the attempts and the notes too."""
         new = self.new
         failure = self.failure
         return JobRecord(
@@ -128,8 +127,9 @@ class StoredJob(Struct, kw_only=True, eq=False):
             original_payload=self.original_payload,
             replays=self.replays,
             worker=self.worker,
-            attempts=self._every_attempt() if with_attempts else (),
+            attempts=self._every_attempt() if is_whole else (),
             trace=new.trace,
+            notes=self._notes() if is_whole else None,
         )
 
     def take_over(self, settlement: Settlement) -> None:
@@ -146,6 +146,8 @@ class StoredJob(Struct, kw_only=True, eq=False):
         if settlement.is_refunded and change in _REFUNDABLE:
             self.counted -= 1
             self.attempt -= 1
+        if change is _COMPLETE:
+            self._forget_notes()
         self.is_suspect = change in _SUSPECTING and settlement.is_suspect
         if change is not _RELEASE:
             self.orphaned = 0
@@ -162,6 +164,8 @@ class StoredJob(Struct, kw_only=True, eq=False):
             self.started_at = last.started_at
             self.attempt = max(self.attempt, last.number)
             self.worker = last.worker or self.worker
+        if ending.end.change is _COMPLETE:
+            self._forget_notes()
         self.is_suspect = False
         self.orphaned = 0
 
@@ -179,6 +183,13 @@ class StoredJob(Struct, kw_only=True, eq=False):
         self.reason = operation.reason
         self.ended_at = None
         self.kept_until = None
+
+    def _notes(self) -> Notes | None:
+        return None if self.checkpoint is None and not self.steps else Notes(self.checkpoint, dict(self.steps))
+
+    def _forget_notes(self) -> None:
+        self.checkpoint = None
+        self.steps = {}
 
     def _remember(self, attempt: Attempt) -> None:
         self.attempts.append(attempt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from heapq import heapify, heappop, heappush
 
 from msgspec import Struct, field
@@ -9,6 +10,8 @@ from msgspec import Struct, field
 from holdfast.policy.lifecycle import READY
 from holdfast.ports import Claim
 from holdfast.stores.memory.job import StoredJob
+from holdfast.stores.picking import most_of
+from holdfast.types import NewJob
 
 LaneKey = tuple[str, str, tuple[str, ...]]
 
@@ -40,7 +43,7 @@ class ReadyJobs:
             heappush(self._delayed, (job.due_at, job.seq, job))
             return
         new = job.new
-        key = (new.queue, new.task, new.gates)
+        key = _key_of(new)
         lane = self._lanes.get(key)
         if lane is None:
             gates = frozenset((f"queue:{new.queue}", f"task:{new.task}", *new.gates))
@@ -51,8 +54,7 @@ class ReadyJobs:
         """Take out a job that may come back: it must not stand here twice then."""
         self._delayed = [one for one in self._delayed if one[2] is not job]
         heapify(self._delayed)
-        new = job.new
-        lane = self._lanes.get((new.queue, new.task, new.gates))
+        lane = self._lanes.get(_key_of(job.new))
         if lane is not None:
             lane.jobs = [one for one in lane.jobs if one[3] is not job]
             heapify(lane.jobs)
@@ -61,18 +63,21 @@ class ReadyJobs:
         """Take out what this claim may have, in its order."""
         self._promote(now)
         room = dict(claim.caps)
+        most = most_of(claim)
+        taken_of: Counter[Lane] = Counter()
         heads = [(lane.jobs[0], lane) for lane in self._open_lanes(claim)]
         heapify(heads)
         taken: list[StoredJob] = []
         while heads and len(taken) < claim.limit:
             (_, _, _, job), lane = heappop(heads)
             capped = [gate for gate in lane.gates if gate in room]
-            if any(room[gate] <= 0 for gate in capped):
+            if taken_of[lane] >= most or any(room[gate] <= 0 for gate in capped):
                 continue
             for gate in capped:
                 room[gate] -= 1
             heappop(lane.jobs)
             taken.append(job)
+            taken_of[lane] += 1
             lane.drop_ended()
             if lane.jobs:
                 heappush(heads, (lane.jobs[0], lane))
@@ -115,3 +120,8 @@ class ReadyJobs:
             elif (claim.queues is None or lane.queue in claim.queues) and shut.isdisjoint(lane.gates):
                 lanes.append(lane)
         return lanes
+
+
+def _key_of(new: NewJob) -> LaneKey:
+    gates = new.gates
+    return new.queue, new.task, gates if len(gates) < 2 else tuple(sorted(set(gates)))

@@ -186,7 +186,7 @@ class MemoryStore:
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         with self._lock:
             jobs = [self._jobs.get(id) for id in ids]  # noqa: A001
-            return [job.to_record(with_attempts=True) if job else None for job in jobs]
+            return [job.to_record(is_whole=True) if job else None for job in jobs]
 
     async def find(self, query: Query) -> Page:
         before = _seq_of(query.cursor)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from holdfast.ports import Claim, Delivery
 from holdfast.stores.lanes import Lane, Lanes
-from holdfast.stores.picking import Head, pick
+from holdfast.stores.picking import Head, most_of, pick
 from holdfast.stores.postgres.arrays import ints
 from holdfast.stores.postgres.db import Cursor, Db
 from holdfast.stores.postgres.deliveries import COLUMNS, deliveries_of
@@ -49,6 +49,9 @@ class Claiming:
         self._lanes = lanes
         self._room = dict(claim.caps)
         self._left = claim.limit
+        self._most = most_of(claim)
+        self._taken_of: Counter[int] = Counter()
+        """From each lane, so far."""
         self._look = lanes.worth_a_look(LaneReads(db), claim.queues, claim.caps) if claim.limit > 0 else None
         self._glance: Cursor | None = None
         self._taken: Cursor | None = None
@@ -144,13 +147,14 @@ class Claiming:
 
     def _wishes(self, lanes: dict[int, Lane], query: str) -> Wishes:
         """Look at the first few of each lane, and at more of each as long as that is not enough to know the order."""
-        if not lanes:
+        most = {number: n for number in lanes if (n := self._most_of(number)) > 0}
+        if not most:
             return {}
-        size = max(_FEWEST_HEADS, 2 * self._left // len(lanes))
+        size, at_most = max(_FEWEST_HEADS, 2 * self._left // len(most)), max(most.values())
         while True:
-            size = min(size, self._left)
-            heads: list[Head] = sorted(self._db.rows(_SQL[query], lanes=ints(list(lanes)), limit=size))
-            seqs = pick(heads, lanes, self._left, self._room, size)
+            size = min(size, at_most)
+            heads: list[Head] = sorted(self._db.rows(_SQL[query], lanes=ints(list(most)), limit=size))
+            seqs = pick(heads, lanes, self._left, self._room, most, size)
             if seqs is not None:
                 lane_of = {seq: lane for _, _, seq, lane in heads}
                 return dict(Counter(lane_of[seq] for seq in seqs))
@@ -161,8 +165,12 @@ class Claiming:
         if self._look is None or len(self._look.lanes) != 1:
             return {}
         (lane,) = self._look.lanes.values()
-        n = min([self._left, *(self._room[gate] for gate in lane.gates & self._room.keys())])
+        n = min([self._most_of(lane.number), *(self._room[gate] for gate in lane.gates & self._room.keys())])
         return {lane.number: n} if n > 0 else {}
+
+    def _most_of(self, lane: int) -> int:
+        """How many of this lane may still be taken, whatever the caps say."""
+        return min(self._left, self._most - self._taken_of[lane])
 
     def _take(self, sql: str, wishes: Wishes, *, is_more: bool = False) -> Cursor:
         claim = self._claim
@@ -179,9 +187,11 @@ class Claiming:
     def _book(self, rows: list[Any]) -> list[Any]:
         """What was taken uses up room."""
         self._left -= len(rows)
+        lanes = Counter(row[1] for row in rows)
+        self._taken_of += lanes
         if self._room:
-            known = self._lanes.know(LaneReads(self._db), {row[1] for row in rows})
-            for number, n in Counter(row[1] for row in rows).items():
+            known = self._lanes.know(LaneReads(self._db), lanes.keys())
+            for number, n in lanes.items():
                 for gate in known[number].gates & self._room.keys():
                     self._room[gate] -= n
         return rows

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.ports import Delivery, Notes
+from holdfast.ports import Delivery
 from holdfast.stores.lanes import Lanes
+from holdfast.stores.notes import notes_of
 from holdfast.stores.postgres.arrays import ints, plain
 from holdfast.stores.postgres.db import Db
 from holdfast.stores.postgres.lanes import LaneReads
 from holdfast.stores.postgres.queries import load
+from holdfast.types import Notes
 
 _SQL = load("claim.sql")
 COLUMNS: Final = _SQL["columns"]
@@ -21,7 +23,7 @@ def deliveries_of(db: Db, lanes: Lanes, rows: list[Any], token: bytes) -> list[D
         return []
     by_number = lanes.know(LaneReads(db), {row[1] for row in rows})
     with_notes = [row[0] for row in rows if row[16]]
-    notes = _read_notes(db, with_notes) if with_notes else {}
+    notes = read_notes(db, with_notes) if with_notes else {}
     deliveries = []
     for row in rows:
         lane = by_number[row[1]]
@@ -54,12 +56,6 @@ def deliveries_of(db: Db, lanes: Lanes, rows: list[Any], token: bytes) -> list[D
     return deliveries
 
 
-def _read_notes(db: Db, seqs: list[int]) -> dict[int, Notes]:
-    checkpoints: dict[int, bytes] = {}
-    steps: dict[int, dict[str, bytes]] = {}
-    for seq, step, data in db.rows(_SQL["notes"], seqs=ints(seqs)):
-        if step == "c":
-            checkpoints[seq] = data
-        else:
-            steps.setdefault(seq, {})[plain(step[1:])] = data
-    return {seq: Notes(checkpoints.get(seq), steps.get(seq, {})) for seq in checkpoints.keys() | steps.keys()}
+def read_notes(db: Db, seqs: list[int]) -> dict[int, Notes]:
+    """What these jobs have remembered, by place; those without any are left out."""
+    return notes_of((seq, plain(step), data) for seq, step, data in db.rows(_SQL["notes"], seqs=ints(seqs)))

@@ -35,7 +35,11 @@ done AS (
         severity, error_name, message, fingerprint, failed_at, first_failed_at
     )
     WHERE job.seq = one.seq AND job.state = one.before
-    RETURNING job.seq, job.lane, one.before, job.state, job.keep_until, job.changed_at, job.fingerprint, job.tenant, job.failure_type
+    RETURNING job.seq, job.lane, one.before, job.state, job.keep_until, job.changed_at, job.fingerprint, job.tenant, job.failure_type,
+        job.has_notes
+),
+notes AS (
+    DELETE FROM holdfast_notes WHERE seq = ANY (ARRAY(SELECT seq FROM done WHERE has_notes AND state = 'completed'))
 ),
 :letters,
 tallies AS (

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from holdfast.errors import StoreAway, StoreError
 from holdfast.ports import Enqueued
-from holdfast.stores.keys import Holder, decide, scope_of
+from holdfast.stores.keys import Holder, decide, may_be_known, scope_of
 from holdfast.stores.lanes import LaneKey
 from holdfast.stores.postgres.arrays import blobs, escaped, floats, ints, plain, texts
 from holdfast.stores.postgres.faults import translated
@@ -68,15 +68,23 @@ def add_jobs(jobs: Sequence[NewJob], lanes: Mapping[LaneKey, int], setting: Sett
         for start in range(0, len(jobs), AT_ONCE):
             answers += yield from add_jobs(jobs[start : start + AT_ONCE], lanes, setting)
         return answers
-    if len(jobs) == 1 and jobs[0].delay_s <= 0 and (yield _insert_one(jobs[0], lanes, setting)):
-        return [Enqueued(jobs[0].id)]
-    ((n_added, are_lanes_there, added, _),) = yield _insert(jobs, lanes, setting)
-    if not are_lanes_there:
-        raise LanesGone
-    if n_added == len(jobs):
-        return [Enqueued(job.id) for job in jobs]
-    new = {plain(id) for id in added}  # noqa: A001
-    states = dict(_known((yield _known_of(jobs))))
+    states: dict[str, JobState] = {}
+    new: set[str] = set()
+    rest = jobs
+    if may_be_known(jobs):  # so that nothing is written for those that are
+        states = dict(_known((yield _known_of(jobs))))
+        rest = [job for job in jobs if job.id not in states]
+    if len(rest) == 1 and rest[0].delay_s <= 0 and (yield _insert_one(rest[0], lanes, setting)):
+        new = {rest[0].id}
+    elif rest:
+        ((n_added, are_lanes_there, added, _),) = yield _insert(rest, lanes, setting)
+        if not are_lanes_there:
+            raise LanesGone
+        if n_added == len(jobs):
+            return [Enqueued(job.id) for job in jobs]
+        new = {job.id for job in rest} if added is None else {plain(id) for id in added}  # noqa: A001
+        if added is not None:  # others were faster with some, or some come twice
+            states = dict(_known((yield _known_of(jobs))))
     answers = []
     for job in jobs:
         answers.append(Enqueued(job.id, is_new=job.id in new, state=states.get(job.id, JobState.QUEUED)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 
@@ -70,11 +70,12 @@ def lanes_for(
 
 
 def _find_or_add(db: Db, keys: list[LaneKey], store: str) -> dict[LaneKey, int]:
-    digests = {_digest(key): key for key in keys}
-    find = {"digests": blobs(list(digests))}
-    found = _named(digests, db.rows(_SQL["find"], **find))
-    if len(found) < len(keys):
-        new = [(key, digest) for digest, key in digests.items() if key not in found]
+    digests = {key: _digest(key) for key in keys}
+    named = {digest: key for key, digest in digests.items()}  # gates in another order make the same lane
+    find = {"digests": blobs(list(named))}
+    found = dict(db.rows(_SQL["find"], **find))
+    if len(found) < len(named):
+        new = [(key, digest) for digest, key in named.items() if digest not in found]
         values = {
             "queues": texts(queue for (queue, _, _), _ in new),
             "tasks": texts(task for (_, task, _), _ in new),
@@ -85,12 +86,8 @@ def _find_or_add(db: Db, keys: list[LaneKey], store: str) -> dict[LaneKey, int]:
             db.run(_SQL["lock"], store=store)
             db.run(_SQL["add"], **values)
             rows = db.run(_SQL["find"], **find)  # before the commit: after it they may be dropped again
-        found = _named(digests, rows.fetchall())
-    return found
-
-
-def _named(digests: dict[bytes, LaneKey], rows: list[Any]) -> dict[LaneKey, int]:
-    return {digests[digest]: lane for digest, lane in rows}
+        found = dict(rows.fetchall())
+    return {key: found[digest] for key, digest in digests.items()}
 
 
 def _digest(key: LaneKey) -> bytes:

@@ -4,7 +4,7 @@ seq, id, payload, state, priority, tenant, "user", project, idempotency_key, cre
 changed_at, attempt, reason, result, progress, failure_type, severity, error_name, message, fingerprint,
 first_failed_at, last_failed_at, original_payload, replays, worker, trace,
 (SELECT queue FROM holdfast_lanes WHERE holdfast_lanes.lane = holdfast_jobs.lane),
-(SELECT task FROM holdfast_lanes WHERE holdfast_lanes.lane = holdfast_jobs.lane), settled
+(SELECT task FROM holdfast_lanes WHERE holdfast_lanes.lane = holdfast_jobs.lane), settled, has_notes
 
 -- name: get
 SELECT :columns FROM holdfast_jobs WHERE id = ANY (%(ids)s::text[])

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from msgspec import json
 
-from holdfast.stores.history import with_attempts
+from holdfast.stores.history import whole
 from holdfast.stores.postgres.arrays import ints, plain, texts
 from holdfast.stores.postgres.db import Db
+from holdfast.stores.postgres.deliveries import read_notes
 from holdfast.stores.postgres.queries import load
 from holdfast.types import Attempt, FailureType, JobRecord, JobState, Severity
 
@@ -24,14 +25,16 @@ _decode_attempt = json.Decoder(Attempt).decode
 
 
 def get_records(db: Db, ids: Sequence[str]) -> list[JobRecord | None]:
-    """The whole records, in the order asked for, with every attempt."""
+    """The whole records, in the order asked for, with every attempt and all that was noted."""
     rows = db.rows(_GET, ids=texts(ids)) if ids else []
     attempts: dict[int, list[Attempt]] = {}
     if rows:
         for seq, record in db.rows(_SQL["attempts"], seqs=ints([row[0] for row in rows])):
             attempts.setdefault(seq, []).append(_decode_attempt(record))
-    records = [(row, to_record(row)) for row in rows]
-    found = {record.id: with_attempts(record, attempts.get(row[0], []), row[30]) for row, record in records}
+    noted = [row[0] for row in rows if row[31]]
+    notes = read_notes(db, noted) if noted else {}
+    records = [whole(to_record(row), attempts.get(row[0], []), notes.get(row[0]), row[30]) for row in rows]
+    found = {record.id: record for record in records}
     return [found.get(id) for id in ids]  # noqa: A001
 
 

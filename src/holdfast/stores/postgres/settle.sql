@@ -17,7 +17,10 @@ done AS (
     ) AS one (seq, token, result, elapsed_s, started_at, keep_s)
     WHERE job.seq = one.seq
         AND job.state = 'running' AND job.token = one.token
-    RETURNING job.seq, job.lane, job.token, job.keep_until
+    RETURNING job.seq, job.lane, job.token, job.keep_until, job.has_notes
+),
+notes AS (
+    DELETE FROM holdfast_notes WHERE seq = ANY (ARRAY(SELECT seq FROM done WHERE has_notes))
 ),
 tallies AS (
     INSERT INTO holdfast_tallies (lane, state, n)
@@ -69,7 +72,10 @@ done AS (
     WHERE job.seq = one.seq
         AND job.state = 'running' AND job.token = one.token
     RETURNING job.seq, job.lane, job.priority, job.due_at, job.state, job.token, job.keep_until, one.delay_s, one.attempt_record,
-        job.changed_at, job.fingerprint, job.tenant, job.failure_type
+        job.changed_at, job.fingerprint, job.tenant, job.failure_type, job.has_notes
+),
+notes AS (
+    DELETE FROM holdfast_notes WHERE seq = ANY (ARRAY(SELECT seq FROM done WHERE has_notes AND state = 'completed'))
 ),
 ready AS (
     INSERT INTO holdfast_ready (lane, priority, due_at, seq)

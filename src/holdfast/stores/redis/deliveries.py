@@ -5,8 +5,9 @@ from __future__ import annotations
 from struct import Struct as Layout
 from typing import Any, Final
 
-from holdfast.ports import Delivery, Notes
+from holdfast.ports import Delivery
 from holdfast.stores.redis.state import NO_FACTS, Head, Texts, read_head, worker_and_result
+from holdfast.types import Notes
 
 _STEP: Final = b"step:"
 _read_times = Layout(">6xd50xd8xd").unpack_from
@@ -44,8 +45,15 @@ def read_deliveries(reply: list[Any], token: bytes, texts: Texts) -> list[Delive
         deliveries.append(delivery)
     for place, fields in zip(more[::2], more[1::2], strict=True):
         head = Head(*read_head(states[place - 1]))
-        _add_more(deliveries[place - 1], head, dict(zip(fields[::2], fields[1::2], strict=True)))
+        _add_more(deliveries[place - 1], head, fields)
     return deliveries
+
+
+def notes_of(fields: list[bytes]) -> Notes:
+    """What a job has remembered, among all the names and values that are known of it beside its state."""
+    more = dict(zip(fields[::2], fields[1::2], strict=True))
+    steps = {name[len(_STEP) :].decode(): data for name, data in more.items() if name.startswith(_STEP)}
+    return Notes(more.get(b"checkpoint"), steps)
 
 
 def _add_history(delivery: Delivery, state: bytes) -> None:
@@ -60,12 +68,12 @@ def _add_history(delivery: Delivery, state: bytes) -> None:
         delivery.worker, _ = worker_and_result(state)
 
 
-def _add_more(delivery: Delivery, head: Head, more: dict[bytes, bytes]) -> None:
+def _add_more(delivery: Delivery, head: Head, fields: list[bytes]) -> None:
+    more = dict(zip(fields[::2], fields[1::2], strict=True))
     if head.is_edited:
         delivery.payload = more[b"payload"]
     if head.is_orphan and more.get(b"blame"):
         delivery.blame = more[b"blame"].decode()
         delivery.is_alone = True
     if head.has_notes:
-        steps = {name[len(_STEP) :].decode(): data for name, data in more.items() if name.startswith(_STEP)}
-        delivery.notes = Notes(more.get(b"checkpoint"), steps)
+        delivery.notes = notes_of(fields)

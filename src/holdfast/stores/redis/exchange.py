@@ -34,7 +34,7 @@ def exchange_call(exchange: Exchange, known: state.Texts) -> Call[Exchanged]:
 
 def _wish_of(claim: Claim) -> tuple[Any, ...]:
     limit = min(claim.limit, _MOST_CLAIMED)
-    return claim.worker, token_text(claim.token), limit, claim.queues, claim.caps, claim.is_alone
+    return claim.worker, token_text(claim.token), limit, claim.queues, claim.caps, claim.is_alone, claim.per_lane
 
 
 def _exchanged(reply: list[Any], token: bytes, known: state.Texts) -> Exchanged:

@@ -8,8 +8,9 @@ from typing import Any, Final
 from msgspec import Struct, msgpack
 
 from holdfast.ports import Query
-from holdfast.stores.history import with_attempts
+from holdfast.stores.history import whole
 from holdfast.stores.redis.call import Call
+from holdfast.stores.redis.deliveries import notes_of
 from holdfast.stores.redis.scripts import FIND, GET
 from holdfast.stores.redis.state import STATES, Head, Texts, read_head, worker_and_result
 from holdfast.types import Attempt, FailureType, JobRecord, Severity
@@ -31,13 +32,14 @@ _decode_attempt = msgpack.Decoder(Attempt).decode
 
 
 def get_call(ids: Sequence[str], texts: Texts) -> Call[dict[str, JobRecord]]:
-    """The whole records of those that are there, by id, with every attempt."""
+    """The whole records of those that are there, by id, with every attempt and all that was noted."""
 
     def read(reply: list[Any]) -> dict[str, JobRecord]:
         found: dict[str, JobRecord] = {}
         for row in reply:
             attempts, settled = [_decode_attempt(text) for text in row[4]], Head(*read_head(row[2])).settled
-            record = with_attempts(_to_record(row, texts), attempts, settled)
+            notes = notes_of(row[5]) if row[5] else None
+            record = whole(_to_record(row, texts), attempts, notes, settled)
             found[record.id] = record
         return found
 
@@ -61,7 +63,7 @@ def look_call(query: Query, ids: Sequence[str], limit: int, texts: Texts) -> Cal
 
 
 def _to_record(row: Sequence[Any], texts: Texts) -> JobRecord:
-    id, text, state, more, _ = row  # noqa: A001
+    id, text, state, more, *_ = row  # noqa: A001
     before, facts = texts.unpack(text)
     payload = text[len(before) :]
     head = Head(*read_head(state))

@@ -11,7 +11,7 @@ from msgspec import json
 
 from holdfast.ports import Claim, Delivery
 from holdfast.stores.lanes import Lane
-from holdfast.stores.picking import Head, pick
+from holdfast.stores.picking import Head, most_of, pick
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.deliveries import read_claimed
 from holdfast.stores.sqlite.lanes import LaneReads
@@ -89,20 +89,20 @@ def _choose(db: apsw.Connection, lanes: dict[int, Lane], claim: Claim) -> array[
     if len(lanes) > 1:
         return _merge(db, lanes, claim)
     (lane,) = lanes.values()
-    limit = min([claim.limit, *(claim.caps[gate] for gate in lane.gates & claim.caps.keys())])
+    limit = min([most_of(claim), *(claim.caps[gate] for gate in lane.gates & claim.caps.keys())])
     question = {"lane": lane.number, "limit": limit}
     return array("q", _decode_seqs(read_value(db, _SQL["heads_of_one"], question)))
 
 
 def _merge(db: apsw.Connection, lanes: dict[int, Lane], claim: Claim) -> array[int]:
     """Look at the first few of each lane, and at more of each as long as that is not enough to know the order."""
-    size = max(_FEWEST_HEADS, 2 * claim.limit // len(lanes))
-    numbers = apsw.carray(array("q", lanes))
+    size, at_most = max(_FEWEST_HEADS, 2 * claim.limit // len(lanes)), most_of(claim)
+    numbers, most = apsw.carray(array("q", lanes)), dict.fromkeys(lanes, at_most)
     while True:
-        size = min(size, claim.limit)
+        size = min(size, at_most)
         text = read_value(db, _SQL["heads"], {"lanes": numbers, "limit": size})
         heads = sorted(_decode_heads(text))
-        seqs = pick(heads, lanes, claim.limit, claim.caps, size)
+        seqs = pick(heads, lanes, claim.limit, claim.caps, most, size)
         if seqs is not None:
             return seqs
         size *= 4

@@ -8,11 +8,13 @@ from typing import Final
 import apsw
 from msgspec import Struct, json
 
-from holdfast.ports import Delivery, Notes
+from holdfast.ports import Delivery
 from holdfast.stores.lanes import Lanes
+from holdfast.stores.notes import notes_of
 from holdfast.stores.sqlite.lanes import LaneReads
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_row, read_rows
+from holdfast.types import Notes
 
 _SQL = load("claim.sql")
 
@@ -71,7 +73,7 @@ def read_claimed(db: apsw.Connection, lanes: Lanes, seqs: array[int], token: byt
     text, payloads, claimed_at = read_row(db, _SQL["deliveries"], question)
     rows = _decode(text)
     with_notes = array("q", [row.rest.seq for row in rows if row.rest is not None and row.rest.seq is not None])
-    notes = _read_notes(db, with_notes) if with_notes else {}
+    notes = read_notes(db, with_notes) if with_notes else {}
     by_number, sources = lanes.know(LaneReads(db), {row.lane for row in rows}), claimed.sources
     start = 0
     for row in rows:
@@ -118,12 +120,6 @@ def _add_rest(delivery: Delivery, rest: _Rest, notes: dict[int, Notes]) -> None:
         delivery.worker = rest.worker
 
 
-def _read_notes(db: apsw.Connection, seqs: array[int]) -> dict[int, Notes]:
-    checkpoints: dict[int, bytes] = {}
-    steps: dict[int, dict[str, bytes]] = {}
-    for seq, step, data in read_rows(db, _SQL["notes"], (apsw.carray(seqs),)):
-        if step == "c":
-            checkpoints[seq] = data
-        else:
-            steps.setdefault(seq, {})[step[1:]] = data
-    return {seq: Notes(checkpoints.get(seq), steps.get(seq, {})) for seq in checkpoints.keys() | steps.keys()}
+def read_notes(db: apsw.Connection, seqs: array[int]) -> dict[int, Notes]:
+    """What these jobs have remembered, by place; those without any are left out."""
+    return notes_of(read_rows(db, _SQL["notes"], (apsw.carray(seqs),)))

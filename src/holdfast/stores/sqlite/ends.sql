@@ -18,6 +18,7 @@ SET state = one.value ->> 1, changed_at = :now, settled = one.value ->> 2, settl
     attempt = max(attempt, one.value ->> 8),
     worker = coalesce(one.value ->> 9, worker),
     elapsed_s = 0, is_suspect = 0, is_orphan = 0, orphaned = 0, blame = '',
+    has_notes = CASE WHEN one.value ->> 1 = 'completed' THEN 0 ELSE has_notes END,
     failure_type = CASE WHEN one.value ->> 10 THEN one.value ->> 11 ELSE failure_type END,
     severity = CASE WHEN one.value ->> 10 THEN one.value ->> 12 ELSE severity END,
     error_name = CASE WHEN one.value ->> 10 THEN one.value ->> 13 ELSE error_name END,

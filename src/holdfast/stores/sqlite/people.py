@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Final
 
 import apsw
@@ -12,17 +13,19 @@ from holdfast.ports import Changed, Operation
 from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.letters import forget_letters
 from holdfast.stores.sqlite.queries import load
-from holdfast.stores.sqlite.rows import read_rows, read_value
+from holdfast.stores.sqlite.rows import read_rows, read_value, text_list
 from holdfast.types import Change, JobState
 
 _SQL = load("people.sql")
 _REPLAY: Final = Change.REPLAY
-_CANCEL: Final = Change.CANCEL
+_REMOVE: Final = Change.REMOVE
 _DELETES: Final = ("delete_jobs", "delete_attempts", "delete_notes", "delete_replays")
 
 
 def change_jobs(batch: Batch, operation: Operation) -> list[Changed]:
     """Each id in turn, guarded by its state."""
+    if operation.change is _REMOVE:
+        return _remove(batch, operation.ids)
     batch.flush()  # who holds what must be in the table
     letters: list[int] = []
     answers = [_change_one(batch, id, operation, letters) for id in operation.ids]  # noqa: A001
@@ -44,11 +47,25 @@ def _change_one(batch: Batch, id: str, operation: Operation, letters: list[int])
         if changed.is_done:
             letters.append(seq)
         return changed
-    if change is _CANCEL:
-        return _cancel(batch, id, (seq, lane, state, token), operation)
-    _delete(batch, [(seq, lane, state)])
-    letters.append(seq)
-    return Changed(id, is_done=True, state=None)
+    return _cancel(batch, id, (seq, lane, state, token), operation)
+
+
+def _remove(batch: Batch, ids: Sequence[str]) -> list[Changed]:
+    """Delete those that have ended, all together; one that is named twice is gone the second time."""
+    found = {row[0]: row for row in read_rows(batch.db, _SQL["look_at_all"], (text_list(ids),))}
+    rows: list[tuple[int, int, str]] = []
+    answers: list[Changed] = []
+    for id in ids:  # noqa: A001
+        if (row := found.get(id)) is None:
+            answers.append(Changed(id, is_done=False, state=None))
+        elif not is_allowed(JobState(row[3]), _REMOVE):
+            answers.append(Changed(id, is_done=False, state=JobState(row[3])))
+        else:
+            rows.append((row[1], row[2], row[3]))
+            answers.append(Changed(id, is_done=True, state=None))
+            del found[id]
+    delete_jobs(batch, rows)
+    return answers
 
 
 def _cancel(batch: Batch, id: str, row: tuple[int, int, str, bytes], operation: Operation) -> Changed:  # noqa: A002

@@ -1,6 +1,9 @@
 -- name: look
 SELECT seq, lane, state, token FROM holdfast_jobs WHERE id = ?
 
+-- name: look_at_all
+SELECT id, seq, lane, state FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(?))
+
 -- name: is_replayed
 SELECT EXISTS (SELECT 1 FROM holdfast_replays WHERE seq = ? AND replay = ?)
 

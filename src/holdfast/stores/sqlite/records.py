@@ -9,7 +9,8 @@ from typing import Any, Final
 import apsw
 from msgspec import json
 
-from holdfast.stores.history import with_attempts
+from holdfast.stores.history import whole
+from holdfast.stores.sqlite.deliveries import read_notes
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_rows, text_list
 from holdfast.types import Attempt, FailureType, JobRecord, JobState, Severity
@@ -25,7 +26,7 @@ _decode_attempt = json.Decoder(Attempt).decode
 
 
 def get_records(db: apsw.Connection, ids: Sequence[str]) -> list[JobRecord | None]:
-    """The whole records, in the order asked for, with every attempt."""
+    """The whole records, in the order asked for, with every attempt and all that was noted."""
     if not ids:
         return []
     rows = read_rows(db, _GET, (text_list(ids),))
@@ -34,7 +35,9 @@ def get_records(db: apsw.Connection, ids: Sequence[str]) -> list[JobRecord | Non
         seqs = array("q", [row[0] for row in rows])
         for seq, record in read_rows(db, _SQL["attempts"], (apsw.carray(seqs),)):
             attempts.setdefault(seq, []).append(_decode_attempt(record))
-    found = {row[1]: with_attempts(to_record(row), attempts.get(row[0], []), row[30]) for row in rows}
+    noted = array("q", [row[0] for row in rows if row[31]])
+    notes = read_notes(db, noted) if noted else {}
+    found = {row[1]: whole(to_record(row), attempts.get(row[0], []), notes.get(row[0]), row[30]) for row in rows}
     return [found.get(id) for id in ids]  # noqa: A001
 
 

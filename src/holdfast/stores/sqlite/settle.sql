@@ -8,7 +8,7 @@ SET state = 'completed', changed_at = :now, settled = 1, settled_token = token, 
     elapsed_s = one.value ->> 3,
     started_at = coalesce(one.value ->> 4, started_at),
     keep_until = :now + CASE WHEN held_key IS NULL THEN one.value ->> 5 ELSE max(one.value ->> 5, :window) END,
-    reason = '', is_suspect = 0, is_orphan = 0, orphaned = 0, blame = ''
+    reason = '', is_suspect = 0, is_orphan = 0, orphaned = 0, blame = '', has_notes = 0
 FROM json_each(:rows) AS one
 WHERE job.id = one.value ->> 0
     AND state = 'running' AND token = unhex(one.value ->> 1)
@@ -32,6 +32,7 @@ SET state = one.value ->> 6, changed_at = :now, settled = one.value ->> 7, settl
     is_suspect = one.value ->> 12,
     orphaned = CASE WHEN one.value ->> 13 THEN orphaned ELSE 0 END,
     is_orphan = 0, blame = '',
+    has_notes = CASE WHEN one.value ->> 6 = 'completed' THEN 0 ELSE has_notes END,
     failure_type = CASE WHEN one.value ->> 14 THEN one.value ->> 15 ELSE failure_type END,
     severity = CASE WHEN one.value ->> 14 THEN one.value ->> 16 ELSE severity END,
     error_name = CASE WHEN one.value ->> 14 THEN one.value ->> 17 ELSE error_name END,

@@ -10,9 +10,10 @@ import apsw
 
 from holdfast.ports import Enqueued
 from holdfast.stores.ends import are_plain
+from holdfast.stores.keys import may_be_known
 from holdfast.stores.pen import Ask, Pen
 from holdfast.stores.sqlite.batch import Batch, Books
-from holdfast.stores.sqlite.enqueue import add_jobs, add_plain_jobs
+from holdfast.stores.sqlite.enqueue import add_jobs, add_plain_jobs, known_states
 from holdfast.stores.sqlite.faults import DiskFull, StillBusy, disk_full, is_broken, translated
 from holdfast.stores.sqlite.reserve import Reserve
 from holdfast.stores.sqlite.turns import Turn
@@ -64,7 +65,9 @@ class Writer:
 
     def _write(self, asks: Sequence[Ask]) -> None:
         """Write them together; if that fails, each by itself, so that none fails for its neighbours."""
-        wanted = self._without_refused(asks)
+        for ask in asks:
+            ask.error = None
+        wanted = self._without_refused(self._without_known(asks))
         error = self._commit(wanted) if wanted else None
         if isinstance(error, DiskFull):
             self._write_when_full(wanted, error)
@@ -78,10 +81,24 @@ class Writer:
         for ask in asks:
             ask.is_done = True
 
+    def _without_known(self, asks: Sequence[Ask]) -> Sequence[Ask]:
+        """New jobs that are all known are answered by a look: what is written by others need not be waited for."""
+        doubtful = [ask for ask in asks if ask.run is None and are_plain(ask.jobs) and may_be_known(ask.jobs)]
+        db = self._db()
+        if not doubtful or db is None:
+            return asks
+        try:
+            states = known_states(db, [job for ask in doubtful for job in ask.jobs])
+        except apsw.Error:  # writing will say what is wrong
+            return asks
+        for ask in doubtful:
+            if all(job.id in states for job in ask.jobs):
+                ask.answer = [Enqueued(job.id, is_new=False, state=states[job.id]) for job in ask.jobs]
+                ask.is_done = True
+        return [ask for ask in asks if not ask.is_done]
+
     def _without_refused(self, asks: Sequence[Ask]) -> Sequence[Ask]:
         """New jobs are refused at once while the space that is kept for work under way is gone."""
-        for ask in asks:
-            ask.error = None
         if all(ask.run is not None for ask in asks) or self._reserve.is_kept(self._db()):
             return asks
         for ask in asks:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import pytest
 
 _SUBJECTS = (
+    "any_ids",
     "claiming",
     "counting",
     "crowds",
@@ -36,10 +37,12 @@ _SUBJECTS = (
     "querying",
     "remembering",
     "settling",
+    "sharing",
     "steps",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{subject}" for subject in _SUBJECTS))
 
+from holdfast.testing.store_suite.any_ids import AnyIdSuite  # noqa: E402
 from holdfast.testing.store_suite.claiming import CapSuite, ClaimSuite  # noqa: E402
 from holdfast.testing.store_suite.counting import CountOnceSuite, CountSuite  # noqa: E402
 from holdfast.testing.store_suite.crowds import CrowdSuite  # noqa: E402
@@ -56,11 +59,13 @@ from holdfast.testing.store_suite.orphans import ReclaimSuite  # noqa: E402
 from holdfast.testing.store_suite.querying import FindSuite, GroupSuite, SearchSuite, StatsSuite  # noqa: E402
 from holdfast.testing.store_suite.remembering import NoteSuite, ValueSuite  # noqa: E402
 from holdfast.testing.store_suite.settling import SettleSuite  # noqa: E402
+from holdfast.testing.store_suite.sharing import PerLaneSuite  # noqa: E402
 from holdfast.testing.store_suite.steps import Advance, claim, enqueue, new_job, settle  # noqa: E402
 
 
 class StoreSuite(
     EnqueueSuite,
+    AnyIdSuite,
     IdempotencySuite,
     NewEndSuite,
     KnownEndSuite,
@@ -68,6 +73,7 @@ class StoreSuite(
     EndBatchSuite,
     ClaimSuite,
     CapSuite,
+    PerLaneSuite,
     SettleSuite,
     FenceSuite,
     HeartbeatSuite,

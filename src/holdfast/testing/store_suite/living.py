@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.clock import new_token
 from holdfast.errors import LeaseLost, StoreError
-from holdfast.ports import Claim, Count, Delivery, Exchange, Settlement, Store, Transaction, ValueChange
+from holdfast.ports import Claim, Count, Delivery, Exchange, Note, Settlement, Store, Transaction, ValueChange
 from holdfast.testing.store_suite.steps import (
     beat,
     change,
@@ -115,9 +115,10 @@ class TransactionSuite:
     async def test_leaving_the_block_completes_the_job_with_its_writes(self, store: Store) -> None:
         _need_transactions(store)
         delivery = await start(store)
+        await store.note(Note(id=delivery.id, token=delivery.token, checkpoint=b"1"))
         await asyncio.to_thread(self._write, store, delivery)
         record = await record_of(store, delivery.id)
-        assert (record.state, record.result) == (JobState.COMPLETED, b'"written"')
+        assert (record.state, record.result, record.notes) == (JobState.COMPLETED, b'"written"', None)
         assert await self._rows(store) == [(1,)]
 
     async def test_a_block_without_a_write_completes_the_job(self, store: Store) -> None:

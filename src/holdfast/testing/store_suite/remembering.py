@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from msgspec import structs
 
 from holdfast.clock import new_token
-from holdfast.ports import Exchange, Note, Notes, Store, Value, ValueChange
+from holdfast.ports import Exchange, Note, Query, Store, Value, ValueChange
 from holdfast.testing.store_suite.steps import (
     HOUR_S,
     RETURNING,
@@ -17,12 +19,14 @@ from holdfast.testing.store_suite.steps import (
     bury,
     change,
     claim,
-    job_in,
+    enqueue,
+    failed_attempt,
+    new_job,
     record_of,
     settle,
     start,
 )
-from holdfast.types import Change, JobState
+from holdfast.types import Change, End, JobState, Notes
 
 
 async def change_value(store: Store, key: str, expected: int, data: bytes | None) -> bool:
@@ -97,6 +101,58 @@ class NoteSuite:
     async def test_an_unknown_job_takes_no_notes(self, store: Store) -> None:
         assert await store.note(Note(id="nobody", token=new_token(), checkpoint=b"x")) is False
 
+    @pytest.mark.parametrize("settling", [*RETURNING, Change.BURY])
+    async def test_the_whole_record_has_the_notes(self, store: Store, settling: Change) -> None:
+        delivery = await start(store)
+        assert (await record_of(store, delivery.id)).notes is None
+        await store.note(Note(id=delivery.id, token=delivery.token, progress=0.5))
+        assert (await record_of(store, delivery.id)).notes is None
+        await store.note(Note(id=delivery.id, token=delivery.token, checkpoint=b"1", step=("fetch", b"2")))
+        await store.note(Note(id=delivery.id, token=delivery.token, step=("", b"3")))
+        noted = Notes(b"1", {"fetch": b"2", "": b"3"})
+        assert (await record_of(store, delivery.id)).notes == noted
+        await settle(store, delivery, settling, reason="why")
+        assert (await record_of(store, delivery.id)).notes == noted
+
+    async def test_a_page_of_records_has_no_notes(self, store: Store) -> None:
+        noted, plain = await start(store), await start(store)
+        await store.note(Note(id=noted.id, token=noted.token, checkpoint=b"1"))
+        assert [record.notes for record in (await store.find(Query())).items] == [None, None]
+        records = await store.get([plain.id, noted.id, "nobody"])
+        assert [None if record is None else record.notes for record in records] == [None, Notes(b"1", {}), None]
+
+    async def test_notes_are_on_the_record_while_it_waits_to_be_replayed_and_after(self, store: Store) -> None:
+        delivery = await start(store)
+        await store.note(Note(id=delivery.id, token=delivery.token, step=("page", b"<p>")))
+        await bury(store, delivery)
+        assert (await record_of(store, delivery.id)).notes == Notes(None, {"page": b"<p>"})
+        await change(store, Change.REPLAY, delivery.id, payload=b'{"stored":true}')
+        record = await record_of(store, delivery.id)
+        assert (record.payload, record.notes) == (b'{"stored":true}', Notes(None, {"page": b"<p>"}))
+
+    @pytest.mark.parametrize("options", [{}, {"reason": "why"}])
+    async def test_notes_go_when_the_job_completes(self, store: Store, options: dict[str, Any]) -> None:
+        other, delivery = await start(store), await start(store)
+        for one in (other, delivery):
+            await store.note(Note(id=one.id, token=one.token, checkpoint=b"1", progress=0.5, step=("page", b"<p>")))
+        await settle(store, delivery, Change.RETRY, attempt=failed_attempt(delivery))
+        (again,) = await claim(store)
+        assert await settle(store, again, Change.COMPLETE, result=b"2", **options) is True
+        record = await record_of(store, delivery.id)
+        assert (record.notes, record.progress, record.result, len(record.attempts)) == (None, 0.5, b"2", 2)
+        assert (await record_of(store, other.id)).notes == Notes(b"1", {"page": b"<p>"})
+
+    async def test_notes_go_with_what_comes_completed_and_stay_with_what_comes_dead(self, store: Store) -> None:
+        jobs = [new_job(), new_job()]
+        await enqueue(store, *jobs)
+        for delivery in await claim(store):
+            await store.note(Note(id=delivery.id, token=delivery.token, checkpoint=b"1"))
+        ends = [End(change=one) for one in (Change.COMPLETE, Change.BURY)]
+        await store.enqueue([structs.replace(job, end=end) for job, end in zip(jobs, ends, strict=True)])
+        completed, letter = [await record_of(store, job.id) for job in jobs]
+        assert (completed.state, completed.notes) == (JobState.COMPLETED, None)
+        assert (letter.state, letter.notes) == (JobState.DEAD_LETTER, Notes(b"1", {}))
+
     async def test_notes_survive_a_replay(self, store: Store) -> None:
         delivery = await start(store)
         await store.note(Note(id=delivery.id, token=delivery.token, checkpoint=b"1", step=("fetch", b"2")))
@@ -110,10 +166,22 @@ class NoteSuite:
         await store.note(Note(id=delivery.id, token=delivery.token, checkpoint=b"1", step=("fetch", b"2")))
         await bury(store, delivery)
         await change(store, Change.REMOVE, delivery.id)
-        record = await record_of(store, await job_in(store, JobState.QUEUED))
-        assert record.attempts == ()
+        await store.enqueue([structs.replace(new_job(), id=delivery.id)])
+        record = await record_of(store, delivery.id)
+        assert (record.attempts, record.notes) == ((), None)
         (other,) = await claim(store)
-        assert other.notes is None
+        assert (other.id, other.notes) == (delivery.id, None)
+
+    async def test_notes_of_a_pruned_job_do_not_come_back_with_its_id(self, store: Store, advance: Advance) -> None:
+        delivery = await start(store)
+        await store.note(Note(id=delivery.id, token=delivery.token, checkpoint=b"1"))
+        await bury(store, delivery, keep_s=HOUR_S)
+        advance(HOUR_S + 1)
+        assert await store.prune(10) == 1
+        await store.enqueue([structs.replace(new_job(), id=delivery.id)])
+        assert (await record_of(store, delivery.id)).notes is None
+        (again,) = await claim(store)
+        assert (again.id, again.notes) == (delivery.id, None)
 
     async def test_a_large_checkpoint_comes_back_whole(self, store: Store) -> None:
         delivery = await start(store)
@@ -123,6 +191,7 @@ class NoteSuite:
         (again,) = await claim(store)
         assert again.notes is not None
         assert again.notes.checkpoint == checkpoint
+        assert (await record_of(store, delivery.id)).notes == again.notes
 
 
 class ValueSuite:

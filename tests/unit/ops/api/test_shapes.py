@@ -12,11 +12,16 @@ import pytest
 
 from holdfast import App, JobContext
 from holdfast.errors import Invalid
+from holdfast.ops.api.exporting import lines_of
 from holdfast.ops.api.forms import arguments_schema
 from holdfast.ops.api.frames import frames_of
 from holdfast.ops.api.hiding import hidden, unhidden
 from holdfast.ops.api.shapes import sample_of, whole_job_of, window_words
+from holdfast.ops.commands.record import as_fields
 from holdfast.policy.breaker import BreakerConfig
+from holdfast.ports import Note, Query
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.store_suite.steps import bury, record_of, start
 from holdfast.types import JobRecord, JobState
 
 STORED = {
@@ -39,6 +44,20 @@ def test_secrets_are_hidden_however_deep_and_their_places_are_told() -> None:
 def test_what_is_no_json_is_shown_as_text_without_secrets() -> None:
     assert hidden(b"\xff password=hunter2").value == "\\xff password=[redacted]"
     assert hidden(None).value is None
+
+
+async def test_what_a_job_has_remembered_goes_nowhere() -> None:
+    store = MemoryStore()
+    delivery = await start(store)
+    await store.note(Note(id=delivery.id, token=delivery.token, checkpoint=b'"<html>"', step=("page", b"\xff")))
+    await bury(store, delivery)
+    record = await record_of(store, delivery.id)
+    assert record.notes is not None
+    (line,) = [json.loads(line) async for line in lines_of(store, Query())]
+    for shown in (line, (await whole_job_of(record, None)).model_dump(), as_fields(record, has_attempts=True)):
+        assert shown["attempts"]
+        assert "notes" not in shown
+        assert "<html>" not in str(shown)
 
 
 def test_what_reads_as_it_was_shown_keeps_its_stored_value() -> None:

@@ -82,6 +82,8 @@ def check_books(plain: Plain) -> CheckBooks:
         assert sorted(rows(waiting)) == sorted(rows(listed))
         right = "CASE state WHEN 'failed' THEN 1 WHEN 'dead_letter' THEN 2 WHEN 'cancelled' THEN 3 END"
         assert rows(f"SELECT id, state FROM holdfast_jobs WHERE given_up IS DISTINCT FROM {right}") == []
+        noted = "SELECT seq FROM holdfast_jobs WHERE has_notes AND state <> 'completed' ORDER BY 1"
+        assert rows("SELECT DISTINCT seq FROM holdfast_notes ORDER BY 1") == rows(noted)
         check_letters(rows)
         kept = "SELECT seq FROM holdfast_jobs WHERE keep_until IS NOT NULL"
         assert rows(f"{kept} AND seq NOT IN (SELECT unnest(seqs) FROM holdfast_kept)") == []

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from holdfast.clock import new_id, new_token
 from holdfast.ports import Claim, Enqueued, Exchange, Operation, Settlement, ValueChange, WorkerRecord
+from holdfast.stores.picking import Head, pick
 from holdfast.stores.postgres import PostgresStore, enqueue, writer
 from holdfast.stores.postgres.arrays import ints
 from holdfast.stores.postgres.claim import _TAKE
@@ -54,6 +56,52 @@ async def test_stores_that_race_share_the_jobs_out_without_a_double(
         await asyncio.to_thread(thread.join, 50.0)
     assert sorted(done) == sorted(job.id for job in jobs)
     check_books()
+
+
+async def test_of_each_lane_no_more_heads_are_read_than_may_be_taken(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def spy(heads: list[Head], *rest: Any) -> Any:
+        read.append(len(heads))
+        return pick(heads, *rest)
+
+    monkeypatch.setattr("holdfast.stores.postgres.claim.pick", spy)
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    await store.enqueue([new_job(task=f"t{n % 50}") for n in range(50 * 20)])
+    claim = Claim(worker="w", token=new_token(), limit=32, per_lane=2)
+    assert len((await store.exchange(Exchange(claim=claim))).deliveries) == 32
+    assert read == [50 * 2]
+
+
+@pytest.mark.parametrize("n_lanes", [1, 2])
+async def test_what_others_hold_is_made_up_for_within_what_a_lane_may_give(
+    store: PostgresStore, plain: Plain, n_lanes: int
+) -> None:
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    jobs = [new_job(task=f"t{n % n_lanes}") for n in range(6 * n_lanes)]
+    await store.enqueue(jobs)
+    plain.execute("BEGIN")
+    held = [job.id for job in jobs[:n_lanes]]
+    plain.execute("SELECT 1 FROM holdfast_jobs WHERE id = ANY (%s) FOR UPDATE", (held,))
+    claim = Claim(worker="w", token=new_token(), limit=30, per_lane=2)
+    got = [one.id for one in (await store.exchange(Exchange(claim=claim))).deliveries]
+    plain.execute("ROLLBACK")
+    assert got == [job.id for job in jobs[n_lanes : 3 * n_lanes]]
+
+
+async def test_a_batch_that_is_all_known_writes_nothing(store: PostgresStore, plain: Plain) -> None:
+    jobs = [new_job(id=str(UUID(bytes=new_token(), version=4)), task=f"t{n % 3}") for n in range(40)]
+    await store.enqueue(jobs)
+    sequence = "SELECT pg_get_serial_sequence('holdfast_jobs', 'seq')"
+    ((name,),) = plain.execute(sequence).fetchall()
+    before = plain.execute(f"SELECT last_value FROM {name}".encode()).fetchall()
+    for some in (jobs[:20], jobs[20:], jobs[:1]):
+        assert not any(answer.is_new for answer in await store.enqueue(some))
+    assert plain.execute(f"SELECT last_value FROM {name}".encode()).fetchall() == before
+    answers = await store.enqueue([*jobs, new := new_job(id=str(UUID(bytes=new_token(), version=4))), new])
+    assert [answer.is_new for answer in answers] == [*[False] * 40, True, False]
 
 
 async def test_a_lane_whose_first_jobs_others_hold_does_not_hide_the_next_lane(

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast.clock import new_id, new_token
-from holdfast.ports import Claim, Count, Enqueued, Exchange, Settlement, WorkerRecord
+from holdfast.ports import Claim, Count, Enqueued, Exchange, Operation, Settlement, WorkerRecord
 from holdfast.stores.postgres import PostgresStore, exchange, lanes
 from holdfast.types import Change, NewJob
+from tests.unit.stores.noting import end_with_notes
 from tests.unit.stores.postgres.conftest import CheckBooks, Plain
 
 
@@ -148,3 +149,10 @@ async def test_a_sum_that_somebody_else_is_making_is_left_to_them(
         async with asyncio.timeout(5):
             await store.prune(1)
     assert [tally.n for tally in (await store.stats()).tallies] == [2]
+
+
+async def test_nothing_is_left_of_the_notes_of_what_completes(store: PostgresStore, check_books: CheckBooks) -> None:
+    ids = await end_with_notes(store, check_books)
+    assert [one.notes is not None for one in await store.get(ids) if one] == [False] * 4 + [True]
+    await store.change(Operation(change=Change.REMOVE, ids=ids))
+    check_books()

@@ -79,6 +79,10 @@ def check_books_of(client: Any, prefix: str) -> None:
     for kind in ("more", "attempts"):
         owners = {key.removeprefix(f"{start}{kind}:".encode()) for key in client.scan_iter(f"{start}{kind}:*")}
         assert owners <= {one for one, job in jobs.items() if job.has_more}
+    for one, job in jobs.items():
+        names: list[bytes] = client.hkeys(f"{start}more:{one.decode()}")
+        has_notes = any(name == b"checkpoint" or name.startswith(b"step:") for name in names)
+        assert has_notes == bool(job.has_notes)
 
 
 def check_letters(client: Any, start: str, jobs: dict[bytes, Head], dead: set[bytes]) -> None:

@@ -14,6 +14,7 @@ from holdfast.stores.redis.workers import reclaim_call
 from holdfast.testing.store_suite import claim, enqueue, new_job, settle
 from holdfast.testing.store_suite.steps import bury, failed_attempt
 from holdfast.types import Change
+from tests.unit.stores.noting import end_with_notes
 from tests.unit.stores.redis.conftest import CheckBooks
 
 DAY_S = 86_400.0
@@ -78,6 +79,16 @@ async def test_nothing_is_left_of_jobs_that_are_gone(
         await store.prune(100)
     left = {key for key in client.scan_iter(f"{{{prefix}}}:*") if int(client.ttl(key)) < 0}
     assert left == {f"{{{prefix}}}:meta".encode()}, "all else ends by itself"
+
+
+async def test_nothing_is_left_of_the_notes_of_what_completes(
+    store: RedisStore, check_books: CheckBooks, client: redis.Redis, prefix: str
+) -> None:
+    *completed, letter = await end_with_notes(store, check_books)
+    assert client.hlen(f"{{{prefix}}}:more:{letter}") > 3
+    await store.change(Operation(change=Change.REMOVE, ids=[*completed, letter]))
+    check_books()
+    assert list(client.scan_iter(f"{{{prefix}}}:more:*")) == []
 
 
 async def test_a_pruned_batch_may_be_larger_than_the_limit(store: RedisStore, check_books: CheckBooks) -> None:

@@ -78,6 +78,8 @@ def check_books(path: Path) -> CheckBooks:
                 "given_up IS NOT CASE state WHEN 'failed' THEN 1 WHEN 'dead_letter' THEN 2 WHEN 'cancelled' THEN 3 END",
             ):
                 assert db.execute(f"SELECT id, state FROM holdfast_jobs WHERE {condition}").fetchall() == []
+            noted = db.execute("SELECT seq FROM holdfast_jobs WHERE has_notes ORDER BY 1").fetchall()
+            assert db.execute("SELECT DISTINCT seq FROM holdfast_notes ORDER BY 1").fetchall() == noted
             check_letters(db)
             assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         finally:

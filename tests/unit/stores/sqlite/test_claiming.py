@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from array import array
 from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 
 from holdfast.clock import SystemClock, new_id, new_token
 from holdfast.ports import Claim, Exchange, WorkerRecord
+from holdfast.stores.picking import Head, pick
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.queries import load
 from holdfast.types import NewJob
@@ -52,6 +56,33 @@ async def test_a_cap_over_several_lanes_leaves_room_for_the_others(store: Sqlite
         [job("a", 2) for _ in range(50)] + [job("b", 1) for _ in range(50)] + [job("c") for _ in range(50)]
     )
     assert await claimed(store, 60, task_a=3, task_b=0) == ["a"] * 3 + ["c"] * 50
+
+
+async def test_of_each_lane_no_more_heads_are_read_than_may_be_taken(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def spy(heads: list[Head], *rest: Any) -> Any:
+        read.append(len(heads))
+        return pick(heads, *rest)
+
+    monkeypatch.setattr("holdfast.stores.sqlite.claim.pick", spy)
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    await store.enqueue([job(f"t{n % 50}") for n in range(50 * 40)])
+    for per_lane in (2, 3):
+        claim = Claim(worker="w", token=new_token(), limit=32, per_lane=per_lane)
+        assert len((await store.exchange(Exchange(claim=claim))).deliveries) == 32
+    assert read == [50 * 2, 50 * 3]
+
+
+async def test_the_heads_of_each_lane_come_in_order_out_of_the_index(store: SqliteStore, path: Path) -> None:
+    assert store.capabilities
+    plan = "EXPLAIN QUERY PLAN " + load("claim.sql")["heads"]
+    values = {"lanes": apsw.carray(array("q", [1])), "limit": 2}
+    steps = [row[3] for row in apsw.Connection(str(path)).execute(plan, values)]
+    assert any("USING COVERING INDEX holdfast_jobs_ready (lane=?)" in step for step in steps), steps
+    assert not any("TEMP B-TREE FOR ORDER BY" in step for step in steps), steps
 
 
 async def test_another_processes_commit_ends_the_wait(store: SqliteStore, path: Path) -> None:

@@ -18,8 +18,8 @@ from holdfast.ports import Clock, Query
 from holdfast.stores.sqlite import SqliteStore, connection
 from holdfast.stores.sqlite.store import Synchronous
 from holdfast.testing.store_suite import enqueue, new_job
-from holdfast.testing.store_suite.steps import dead_letter
-from holdfast.types import NewJob
+from holdfast.testing.store_suite.steps import dead_letter, job_in
+from holdfast.types import JobState, NewJob, Notes
 from tests.unit.stores.sqlite.conftest import CheckBooks
 
 
@@ -194,7 +194,9 @@ async def test_closing_moves_the_log_into_the_file(path: Path) -> None:
 
 UNDO = """
 DROP TABLE holdfast_letters; DROP TABLE holdfast_causes; DROP TABLE holdfast_letter_hours; DROP TABLE holdfast_marks;
-DROP TABLE holdfast_counted;
+DROP TABLE holdfast_counted; DROP TRIGGER holdfast_jobs_noted;
+INSERT INTO holdfast_notes SELECT seq, 'c', x'31' FROM holdfast_jobs WHERE state IN ('completed', 'running');
+UPDATE holdfast_jobs SET has_notes = 1 WHERE seq IN (SELECT seq FROM holdfast_notes);
 CREATE INDEX holdfast_jobs_cause ON holdfast_jobs (fingerprint) WHERE given_up = 2;
 UPDATE holdfast_meta SET value = 1 WHERE key = 'schema_version'
 """
@@ -204,6 +206,7 @@ async def test_a_file_of_the_first_version_is_counted_anew(path: Path, check_boo
     before = SqliteStore(path)
     for n in range(6):
         await dead_letter(before, task="ab"[n % 2], tenant=("", "acme", "globex")[n % 3], user="ada")
+    noted = [await job_in(before, state) for state in (JobState.COMPLETED, JobState.RUNNING)]
     await enqueue(before, *(new_job(task="rare", project="p") for _ in range(300)))
     groups = await before.groups(Query())
     await before.close()
@@ -211,6 +214,7 @@ async def test_a_file_of_the_first_version_is_counted_anew(path: Path, check_boo
     after = SqliteStore(path)
     try:
         assert await after.groups(Query()) == groups
+        assert [one.notes for one in await after.get(noted) if one] == [None, Notes(b"1", {})]
         assert len((await after.find(Query(user="ada"))).items) == 6
         assert len((await after.find(Query(project="p", limit=500))).items) == 300
         check_books()

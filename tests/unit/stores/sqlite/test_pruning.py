@@ -17,6 +17,7 @@ from holdfast.stores.sqlite.batch import Batch
 from holdfast.stores.sqlite.enqueue import add_jobs
 from holdfast.stores.sqlite.prune import prune_jobs
 from holdfast.types import Change, NewJob
+from tests.unit.stores.noting import end_with_notes
 from tests.unit.stores.sqlite.conftest import CheckBooks
 
 
@@ -219,3 +220,10 @@ async def test_marks_go_with_the_last_job_of_their_block(
     check_books()
     assert len((await store.find(Query(tenant="t9", limit=200))).items) == 100
     assert (await store.find(Query(tenant="t1"))).items == []
+
+
+async def test_nothing_is_left_of_the_notes_of_what_completes(store: SqliteStore, check_books: CheckBooks) -> None:
+    ids = await end_with_notes(store, check_books)
+    assert [one.notes is not None for one in await store.get(ids) if one] == [False] * 4 + [True]
+    await store.change(Operation(change=Change.REMOVE, ids=ids))
+    check_books()

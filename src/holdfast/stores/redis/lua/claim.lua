@@ -1,5 +1,5 @@
 -- Claims jobs: looks at the heads of the open lanes, and takes by priority, due time and age within the caps.
--- A wish is {worker, token, limit, queues or nil, caps, is alone}.
+-- A wish is {worker, token, limit, queues or nil, caps, is alone, how many of one lane or nil}.
 
 local MOST_LOOKED_INTO, MOST_PASSED_OVER = 256, 1000
 local PROMOTED_AT_ONCE, SOON_S, IDLE_S = 1000, 0.02, 86400
@@ -105,14 +105,18 @@ local function is_before(one, other)
   return one.seq < other.seq
 end
 
--- Go to the next job of a lane; false when it has no more.
-local function step(lane, size)
+-- Go to the next job of a lane; false when it has no more, or has given as many as it may.
+local function step(lane, size, most)
+  if lane.taken >= most then
+    return false
+  end
   lane.at = lane.at and lane.at + 1 or 1
   if not lane.heads or lane.at > #lane.heads then
     if lane.heads and #lane.heads < size then
       return false
     end
-    lane.heads = redis.call('ZRANGE', P .. 'ready:' .. lane.number, lane.taken, lane.taken + size - 1)
+    local last = lane.taken + math.min(size, most - lane.taken) - 1
+    lane.heads = redis.call('ZRANGE', P .. 'ready:' .. lane.number, lane.taken, last)
     lane.at = 1
     if #lane.heads == 0 then
       return false
@@ -149,11 +153,11 @@ local function drop_first(heap)
   end
 end
 
-local function merge(lanes, limit, room)
+local function merge(lanes, limit, room, most)
   local size = math.ceil(limit / #lanes) + 1
   local heap, ids = {}, {}
   for i = 1, #lanes do
-    if step(lanes[i], size) then
+    if step(lanes[i], size, most) then
       heap[#heap + 1] = lanes[i]
     end
   end
@@ -172,7 +176,7 @@ local function merge(lanes, limit, room)
       end
       ids[#ids + 1] = string.sub(lane.heads[lane.at], 25)
       lane.taken = lane.taken + 1
-      if step(lane, size) then
+      if step(lane, size, most) then
         sift_down(heap, 1)
       else
         drop_first(heap)
@@ -197,11 +201,12 @@ local function first_of(lane, limit, room)
 end
 
 -- Take out what this claim may have, in its order.
-local function choose(lanes, limit, room)
-  if #lanes == 0 then
+local function choose(lanes, limit, room, per_lane)
+  local most = per_lane and math.min(limit, per_lane) or limit
+  if #lanes == 0 or most <= 0 then
     return {}
   end
-  local ids = #lanes == 1 and first_of(lanes[1], limit, room) or merge(lanes, limit, room)
+  local ids = #lanes == 1 and first_of(lanes[1], most, room) or merge(lanes, limit, room, most)
   for i = 1, #lanes do
     local lane = lanes[i]
     if lane.taken > 0 then
@@ -267,7 +272,7 @@ local function claim(wish, is_first)
     next_due_at = promote(limit)
     local lanes
     lanes, is_cut = lanes_worth_a_look(worker, set_of(wish[4]), caps)
-    local chosen = choose(lanes, limit, caps)
+    local chosen = choose(lanes, limit, caps, wish[7])
     if #chosen > 0 then
       ids, texts = take(chosen, worker, token, wish[6])
     end

@@ -108,6 +108,7 @@ local function end_one(id, job, one)
   job[HAS_RESULT], job[RESULT] = 0, ''
   if state == COMPLETED then
     job[HAS_RESULT], job[RESULT] = 1, 'null'
+    forget_notes(id, job)
   end
   if state == DEAD_LETTER then
     add_letter(id, job, failure or redis.call('HGET', P .. 'more:' .. id, 'failure'))

@@ -127,6 +127,20 @@ local function flush()
   end
 end
 
+-- What completes has no next attempt that could need its notes, and there may be much in them.
+local function forget_notes(id, job)
+  if job[NOTED] == 1 then
+    job[NOTED] = 0
+    local names = {}
+    for _, name in ipairs(redis.call('HKEYS', P .. 'more:' .. id)) do
+      if name == 'checkpoint' or string.sub(name, 1, 5) == 'step:' then
+        names[#names + 1] = name
+      end
+    end
+    write_many('HDEL', 'more:' .. id, names)
+  end
+end
+
 -- A first write that takes no memory: Redis at its limit refuses a script only before it has written. What is under way
 -- comes to its end like this, while new jobs are refused.
 local function go_on_when_full()

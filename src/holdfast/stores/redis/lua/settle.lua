@@ -50,6 +50,9 @@ local function settle_one(id, job, one)
   if job[MORE] == 1 or one[10] then
     settle_more(id, job, one)
   end
+  if state == COMPLETED then
+    forget_notes(id, job)
+  end
   if state >= COMPLETED then
     job[KEEP] = keep_until(id, keep_s, job[KEYED] == 1)
   elseif number == RELEASE and delay_s <= 0 then

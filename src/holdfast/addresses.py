@@ -109,7 +109,7 @@ class AddressGuard:
 
     def __init__(self, allow: Sequence[Network] = (), resolve: Resolve = resolve) -> None:
         self._allow = tuple(allow)
-        self._resolve = resolve
+        self.resolve = resolve
 
     def allows(self, text: str) -> bool:
         """Whether this address may be connected to."""
@@ -131,7 +131,7 @@ class AddressGuard:
 
         It asks the resolver, which blocks.
         """
-        found = [place.host] if _literal(place.host) else list(self._resolve(place.host, place.port))
+        found = [place.host] if _literal(place.host) else list(self.resolve(place.host, place.port))
         allowed = [address for address in found if self.allows(address)]
         if not allowed:
             names = ", ".join(found) or "nothing"

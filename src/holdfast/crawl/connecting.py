@@ -1,0 +1,112 @@
+"""Connections of a crawl: only to addresses that the guard allows, asked with the very address of the connection."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from typing import Any, Final
+
+from holdfast.addresses import AddressGuard
+from holdfast.crawl.extras import wanted
+from holdfast.errors import Transient
+
+with wanted():
+    from aiohttp import TCPConnector
+    from aiohttp.abc import AbstractResolver, ResolveResult
+
+NAMES_KEPT_S: Final = 60
+"""How long the addresses of a name are used before it is looked up again."""
+MOST_NAMES: Final = 10_000
+MOST_IDLE: Final = 256
+"""Connections without a request, over all domains; a crawl of a million domains must not run out of files."""
+_LOOKUPS: Final = 16
+
+made_connection: ContextVar[list[bool] | None] = ContextVar("made_connection", default=None)
+"""Where a request is told that it needed a new connection: what fails on one is no leftover of an earlier request."""
+
+
+class NotAllowed(OSError):
+    """An address that may not be connected to. An OSError, as aiohttp expects those of what makes its sockets."""
+
+
+class GuardedConnector(TCPConnector):
+    """A pool of kept connections, none of them to an address that the guard refuses.
+
+    Names are looked up on threads of their own, and what is not allowed is left out there. Then each socket asks once
+    more, with the address it is about to be connected to: an address that was never looked up is refused as well.
+    """
+
+    def __init__(self, guard: AddressGuard, *, connections: int, tls: bool | ssl.SSLContext) -> None:
+        self._names = _GuardedResolver(guard)
+        self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._guard = guard
+        super().__init__(
+            resolver=self._names,
+            ttl_dns_cache=NAMES_KEPT_S,
+            dns_cache_max_size=MOST_NAMES,
+            socket_factory=self._socket_for,
+            limit=connections,
+            ssl=tls,
+        )
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many connections are open that none more should be kept for later."""
+        return len(self._open) > self.limit + MOST_IDLE
+
+    async def close(self, *, abort_ssl: bool = False) -> None:
+        """Close every connection and end the look-ups; one that is under way goes on to its own end, unused."""
+        await super().close(abort_ssl=abort_ssl)
+        await self._names.close()
+
+    def _socket_for(self, info: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, _, address = info
+        if not self._guard.allows(address[0]):
+            raise NotAllowed(f"{address[0]} may not be connected to")
+        if (made := made_connection.get()) is not None:
+            made.append(True)
+        opened = socket.socket(family, kind, protocol)
+        self._open.add(opened)
+        return opened
+
+
+class _GuardedResolver(AbstractResolver):
+    """Looks names up as the guard does, and leaves out what may not be connected to."""
+
+    def __init__(self, guard: AddressGuard) -> None:
+        self._guard = guard
+        # Not the event loop's own threads: a name server that does not answer would hold up whatever else needs them.
+        self._threads = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="holdfast-names")
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """The addresses of a name that may be connected to; OSError where there are none."""
+        lookup = asyncio.get_running_loop().run_in_executor(self._threads, self._guard.resolve, host, port)
+        try:
+            found = await lookup
+        except Transient as error:
+            raise OSError(str(error)) from error
+        allowed = [address for address in found if self._guard.allows(address)]
+        if not allowed:
+            raise NotAllowed(f"{host} is {', '.join(found) or 'nowhere'}, which may not be connected to")
+        return [_result(host, port, address) for address in allowed]
+
+    async def close(self) -> None:
+        """Look nothing up any more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _result(host: str, port: int, address: str) -> ResolveResult:
+    return ResolveResult(
+        hostname=host,
+        host=address,
+        port=port,
+        family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+        proto=socket.IPPROTO_TCP,
+        flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+    )

@@ -1,0 +1,140 @@
+"""The way of URLs into the store, where each is a job: a page of its crawl, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+from zlib import crc32
+
+from msgspec import Struct
+
+from holdfast.clock import chance
+from holdfast.crawl.urls import domain_of, page_id
+from holdfast.ports import Clock, Store
+from holdfast.runtime.crawl_origins import GATE, PagePayload, encode_page, queue_of
+from holdfast.runtime.outage import insist
+from holdfast.runtime.shared.names import breaker_gate
+from holdfast.types import NewJob
+
+SHARES: Final = 32
+"""A crawl's domains fall into so many shares, each of which one process has at a time."""
+SEEN: Final = 100_000
+"""So many URLs are remembered as known, so that most links need no look into the store; about 20 MB."""
+
+_BATCH: Final = 500
+_PATIENCE_S: Final = 60.0
+
+
+class Found(Struct, frozen=True):
+    """A URL to be fetched, and what is known of it."""
+
+    url: str
+    """Canonical, and in the scope of the crawl."""
+    depth: int = 0
+    referrer: str = ""
+    priority: int = 0
+    data: Mapping[str, Any] = {}
+    redirects: tuple[str, ...] = ()
+
+
+def share_of(domain: str) -> int:
+    """The share that a domain falls into, the same in every process."""
+    return crc32(domain.encode()) % SHARES
+
+
+def breaker_name(crawl: str, domain: str) -> str:
+    """The breaker key of a domain in a crawl."""
+    return f"{crawl}/{domain}"
+
+
+def domain_gate(crawl: str, domain: str) -> str:
+    """The gate that a domain's pace opens and shuts."""
+    return f"domain:{crawl}/{domain}"
+
+
+def share_gate(crawl: str, share: int) -> str:
+    """The gate of all domains of one share."""
+    return f"share:{crawl}/{share}"
+
+
+@lru_cache(maxsize=4096)
+def gates_of(crawl: str, domain: str) -> tuple[str, ...]:
+    """The gates of a domain's pages."""
+    return (
+        GATE,
+        breaker_gate(breaker_name(crawl, domain)),
+        domain_gate(crawl, domain),
+        share_gate(crawl, share_of(domain)),
+    )
+
+
+def new_page(crawl: str, found: Found) -> NewJob:
+    """The job of a page; its id is made of the crawl and the URL, so that the same page is one job."""
+    domain = domain_of(found.url)
+    queue = queue_of(crawl)
+    payload = PagePayload(
+        url=found.url,
+        depth=found.depth,
+        referrer=found.referrer,
+        data=found.data,
+        priority=found.priority,
+        redirects=found.redirects,
+    )
+    return NewJob(
+        id=page_id(crawl, found.url),
+        task=queue,
+        queue=queue,
+        payload=encode_page(payload),
+        priority=found.priority,
+        project=domain,
+        gates=gates_of(crawl, domain),
+    )
+
+
+class Frontier:
+    """URLs of one crawl on their way into the store. Used from one event loop."""
+
+    def __init__(self, store: Store, crawl: str, clock: Clock, *, most_pages: int | None = None) -> None:
+        self._store = store
+        self._crawl = crawl
+        self._clock = clock
+        self._most = most_pages
+        self._seen: dict[str, None] = {}
+        self.known = 0
+        """Pages of the crawl that are in the store, as far as this process knows."""
+        self.found = 0
+        """URLs that were new here."""
+
+    def is_new(self, url: str) -> bool:
+        """Whether it is worth a look into the store: False, where it is known to be there."""
+        return url not in self._seen
+
+    async def add(self, found: Iterable[Found]) -> int:
+        """Put the new ones of these into the store, and say how many there were; durable on return.
+
+        Sent twice, it changes nothing the second time. A store that is away is waited for, a minute at most.
+        """
+        wanted = [one for one in found if one.url not in self._seen]
+        new = 0
+        for start in range(0, len(wanted), _BATCH):
+            if self._most is not None and self.known >= self._most:
+                break
+            part = wanted[start : start + _BATCH]
+            if self._most is not None:
+                part = part[: self._most - self.known]
+            jobs = [new_page(self._crawl, one) for one in part]
+            answers = await insist(lambda jobs=jobs: self._store.enqueue(jobs), _PATIENCE_S, self._clock, chance)  # type: ignore[misc]
+            n = sum(answer.is_new for answer in answers)
+            self.known += n
+            new += n
+            self._remember(part)
+        self.found += new
+        return new
+
+    def _remember(self, found: Iterable[Found]) -> None:
+        seen = self._seen
+        for one in found:
+            seen[one.url] = None
+        while len(seen) > SEEN:
+            del seen[next(iter(seen))]

@@ -1,0 +1,424 @@
+"""One run of a crawl in one process: a worker on its pages, until nothing is left or somebody stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from holdfast.clock import chance
+from holdfast.crawl.book import Book
+from holdfast.crawl.domains import Domains
+from holdfast.crawl.feed import Feed
+from holdfast.crawl.fetch import Fetcher
+from holdfast.crawl.frontier import Found, Frontier, breaker_name, share_gate
+from holdfast.crawl.handling import Handling
+from holdfast.crawl.outputs import Done
+from holdfast.crawl.shares import Shares
+from holdfast.crawl.urls import domain_of
+from holdfast.errors import StoreError
+from holdfast.ports import CrawlReport, Delivery, Settlement, Stats, Value
+from holdfast.redact import error_in_words
+from holdfast.runtime.crawl_origins import queue_of
+from holdfast.runtime.crawls import pending_in
+from holdfast.runtime.outage import AGAIN
+from holdfast.runtime.runner import Room
+from holdfast.runtime.spec import TaskSpec
+from holdfast.runtime.worker import Exit, Worker, WorkerSettings
+from holdfast.types import Change, JobState
+
+if TYPE_CHECKING:
+    from holdfast.crawl.crawler import Crawler
+
+_logger = logging.getLogger("holdfast.crawl")
+
+_LOOK_S: Final = 2.0
+_SOON_S: Final = 0.05
+_LATELY_S: Final = 5.0
+_RATED_S: Final = 0.2
+_GRACE_S: Final = 30.0
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """How far a crawl is, over all of its processes; counts with "here" are of this run."""
+
+    name: str
+    done: int = 0
+    pending: int = 0
+    waiting: int = 0
+    """Of the pending: those that wait for a time, such as a retry."""
+    dead: int = 0
+    skipped: int = 0
+    in_flight: int = 0
+    done_here: int = 0
+    failed_here: int = 0
+    """Attempts that failed here."""
+    items_here: int = 0
+    rate_per_s: float = 0.0
+    """Pages done here lately, a second."""
+    eta_s: float | None = None
+    held: Mapping[str, float] = {}
+    """Domains that nothing is asked of now, and for how many seconds still."""
+
+
+class CrawlSummary(Struct, frozen=True, kw_only=True):
+    """What became of a run."""
+
+    name: str
+    is_finished: bool
+    """Whether nothing was left to do; otherwise the next run goes on."""
+    done: int = 0
+    """Pages done, in all runs."""
+    pending: int = 0
+    dead: int = 0
+    skipped: int = 0
+    done_here: int = 0
+    items_here: int = 0
+    took_s: float = 0.0
+    not_followed: Mapping[str, int] = {}
+    """Links that were not followed here, by why."""
+
+
+class _Result(Struct):
+    items: list[Raw] = []
+    url: str = ""
+
+
+_decode_result: Final = msgspec.json.Decoder(_Result).decode
+
+
+class Session:
+    """What a worker asks of a crawl, and the loops beside it. Used from one event loop, once."""
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        fetcher: Fetcher,
+        feed: Feed | None,
+        output: str,
+        on_progress: Callable[[Progress], None] | None,
+    ) -> None:
+        app, name, settings = crawler.app, crawler.name, crawler.settings
+        self._crawler = crawler
+        self._app = app
+        self._name = name
+        self._clock = app.clock
+        self._feed = feed
+        self._output = output
+        self._on_progress = on_progress
+        self.per_lane = settings.pace.per_domain
+        self._domains = Domains(name, settings.pace, app.clock, self._forgotten)
+        self._book = Book(app.store, name, self._on_value)
+        self._frontier = Frontier(app.store, name, app.clock, most_pages=settings.max_pages)
+        self._worker: Worker | None = None
+        self._shares = Shares(name, "")
+        self._handling = Handling(
+            domains=self._domains,
+            fetcher=fetcher,
+            frontier=self._frontier,
+            book=self._book,
+            scope=settings.scope,
+            parse=crawler.parse,
+            sink=settings.sink,
+            agent=settings.user_agent if settings.is_robots else None,
+            headers=settings.headers,
+            most_redirects=settings.limits.max_redirects,
+            clock=app.clock,
+            store=app.store,
+            crawl=name,
+            store_now=self._store_now,
+        )
+        self._spec = crawler.spec_of(self._handling.run)
+        self._offset_s = 0.0
+        self._is_stopping = False
+        self._is_finished = False
+        self._news = asyncio.Event()
+        self._began_s = app.clock.monotonic()
+        self._rate = 0.0
+        self._rated = (self._began_s, 0)
+        self._done = self._failed = self._skipped = self._items = 0
+
+    # ---- from outside
+
+    def stop(self) -> None:
+        """Finish the active requests, save, and end."""
+        self._is_stopping = True
+        self._news.set()
+        if self._worker is not None:
+            self._worker.stop()
+
+    async def run(self, seeds: Sequence[str]) -> CrawlSummary:
+        """Crawl until nothing is left to do, or until stopped."""
+        record = await self._book.begin(seeds)
+        for seed in record.seeds:
+            self._handling.scope = self._handling.scope.with_domain(domain_of(seed))
+        now = await self._book.read()
+        self._offset_s = now - self._clock.monotonic()
+        stats = await self._app.store.stats()
+        self._frontier.known = sum(tally.n for tally in stats.tallies if tally.queue == queue_of(self._name))
+        for domain, (until, why) in self._book.holds().items():
+            if until > now:
+                self._domains.get(domain).pace.hold(self._clock.monotonic() + until - now, why)
+        await self._frontier.add([Found(seed) for seed in seeds])
+        tries = 0
+        while not (self._is_stopping or self._is_finished):
+            code = await self._work()
+            tries = 0 if code is Exit.DRAINED else tries + 1
+            if tries and not self._is_stopping:
+                await self._rest(AGAIN.delay(tries, rng=chance))
+        return await self._end()
+
+    # ---- one worker
+
+    async def _work(self) -> Exit:
+        settings = self._crawler.settings
+        self._worker = worker = Worker(
+            self._app.store,
+            _Specs(self._app.specs, self._spec),
+            settings=WorkerSettings(
+                queues=(queue_of(self._name),),
+                room=Room(concurrency=settings.concurrency, threads=2),
+                grace_s=settings.grace_s,
+                lease_s=settings.lease_s,
+            ),
+            clock=self._clock,
+            crawl=self,
+        )
+        self._shares = Shares(self._name, worker.id)
+        for value in self._book.all():
+            self._on_value(value)
+        looking = asyncio.ensure_future(self._look_after())
+        try:
+            return await worker.run()
+        except StoreError as error:
+            if not self._is_stopping:
+                _logger.error("the crawl %s lost its store, and tries again: %s", self._name, error_in_words(error))
+            return Exit.REPLACE
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+            self._handling.waiting.clear()
+            self._domains.forget_flights()
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """The shares go to others at once."""
+        with suppress(StoreError, TimeoutError):
+            async with self._clock.timeout(_LOOK_S):
+                for _ in range(3):
+                    change = self._shares.leave()
+                    if change is None or all((await self._book.exchange(change)).changed):
+                        break
+        self._worker = None
+
+    async def _look_after(self) -> None:
+        """Take the shares that are ours, find out that all is done, and tell how far it is."""
+        while True:
+            wait_s = _LOOK_S
+            try:
+                stats = await self._app.store.stats()
+                wait_s = await self._share(stats)
+                self._measure()
+                if self._on_progress is not None:
+                    self._on_progress(self.progress(stats))
+                if await self._is_done(stats):
+                    return
+            except StoreError as error:
+                _logger.debug("the store cannot be looked at now: %s", error_in_words(error))  # the worker says more
+            self._news.clear()
+            with suppress(TimeoutError):
+                async with self._clock.timeout(min(wait_s, self._crawler.settings.progress_s)):
+                    await self._news.wait()
+
+    async def _share(self, stats: Stats) -> float:
+        """See that each process has its part of the domains; after how long to look again."""
+        alive = {one.id for one in stats.workers if any(crawl.name == self._name for crawl in one.crawls)}
+        if self._worker is None or self._worker.id not in alive:  # until others see that we live, nothing is ours
+            return _SOON_S
+        before = self._shares.mine
+        change = self._shares.change(alive, self._domains.busy_shares())
+        if change is not None:
+            await self._book.exchange(change)
+        if self._shares.mine != before:
+            self._wake()
+        return _LOOK_S if self._shares.mine else _SOON_S
+
+    async def _is_done(self, stats: Stats) -> bool:
+        """Whether nothing is pending, here or anywhere; then it is said, and the worker ends."""
+        if self._worker is None or pending_in(stats, self._name):
+            return False
+        if self._handling.waiting or self._has_work():
+            return False
+        await self._book.finish()
+        self._is_finished = True
+        self._worker.stop()
+        return True
+
+    def _has_work(self) -> bool:
+        runner = getattr(self._worker, "runner", None)
+        return runner is None or bool(runner.runs or runner.settlements)
+
+    def _wake(self) -> None:
+        if self._worker is not None:
+            self._worker.wake()
+
+    async def _rest(self, seconds: float) -> None:
+        self._news.clear()
+        with suppress(TimeoutError):
+            async with self._clock.timeout(seconds):
+                await self._news.wait()
+
+    async def _end(self) -> CrawlSummary:
+        stats = await self._app.store.stats()
+        progress = self.progress(stats)
+        if self._on_progress is not None:
+            self._on_progress(progress)
+        over = [domain for domain, (until, _) in self._book.holds().items() if until <= self._store_now()]
+        await self._book.let_go(over)
+        return CrawlSummary(
+            name=self._name,
+            is_finished=self._is_finished,
+            done=progress.done,
+            pending=progress.pending,
+            dead=progress.dead,
+            skipped=progress.skipped,
+            done_here=self._done,
+            items_here=self._items,
+            took_s=self._clock.monotonic() - self._began_s,
+            not_followed=dict(self._handling.refusals),
+        )
+
+    # ---- what the worker asks (see Crawling)
+
+    def caps(self) -> Mapping[str, int]:
+        """Domains with less room than others, and the shares of others; with a full output nothing begins."""
+        caps = self._domains.caps()
+        for share in self._shares.others:
+            caps[share_gate(self._name, share)] = 0
+        if self._feed is not None and self._feed.is_full:
+            caps[f"task:{self._spec.name}"] = 0
+        return caps
+
+    def opens_in_s(self) -> float | None:
+        """When the first domain has room."""
+        if self._feed is not None and self._feed.is_full:
+            return _SOON_S
+        return self._domains.opens_in_s()
+
+    def claimed(self, deliveries: Sequence[Delivery]) -> None:
+        """These are about to begin."""
+        self._handling.claimed(deliveries)
+
+    def settled(self, settlements: Sequence[Settlement]) -> None:
+        """These have taken effect: what was done goes to the output, and its domain has room again."""
+        for one in settlements:
+            self._handling.let_go(one.id)
+            if one.change is Change.COMPLETE:
+                self._done += 1
+                result = _decode_result(one.result or b"{}")
+                self._items += len(result.items)
+                if self._feed is not None:
+                    self._feed.put(Done(one.id, result.url, result.items))
+            elif one.change is Change.DISCARD:
+                self._skipped += 1
+            elif one.attempt is not None and one.attempt.failure_type is not None:
+                self._failed += 1
+
+    def absorb(self, values: Sequence[Value]) -> None:
+        """What the store says."""
+        self._book.absorb(values)
+
+    def idle(self) -> None:
+        """Nothing to run: it may be all."""
+        self._news.set()
+
+    def reports(self) -> tuple[CrawlReport, ...]:
+        """How it is doing; from any thread."""
+        return (
+            CrawlReport(
+                name=self._name,
+                in_flight=self._domains.in_flight,
+                fetched=self._done,
+                failed=self._failed,
+                skipped=self._skipped,
+                items=self._items,
+                found=self._frontier.found,
+                bytes=self._handling.bytes,
+                rate_per_s=self._rate,
+                output=self._output,
+                output_error="" if self._feed is None else self._feed.problem,
+                held=self._domains.held(),
+                domains=self._domains.reports(),
+            ),
+        )
+
+    def progress(self, stats: Stats) -> Progress:
+        """How far it is."""
+        queue = queue_of(self._name)
+        n = dict.fromkeys(JobState, 0)
+        for tally in stats.tallies:
+            if tally.queue == queue:
+                n[tally.state] += tally.n
+        pending = sum(count for state, count in n.items() if not state.is_terminal)
+        reports = self._domains.reports()
+        return Progress(
+            name=self._name,
+            done=n[JobState.COMPLETED],
+            pending=pending,
+            waiting=n[JobState.WAITING] + n[JobState.RETRYING],
+            dead=n[JobState.DEAD_LETTER],
+            skipped=n[JobState.CANCELLED] + n[JobState.FAILED],
+            in_flight=n[JobState.RUNNING],
+            done_here=self._done,
+            failed_here=self._failed,
+            items_here=self._items,
+            rate_per_s=self._rate,
+            eta_s=pending / self._rate if pending and self._rate > 0.0 else None,
+            held={one.domain: one.held_s for one in reports if one.held_s > 0.0},
+        )
+
+    # ---- inside
+
+    def _store_now(self) -> float:
+        return self._clock.monotonic() + self._offset_s
+
+    def _on_value(self, value: Value) -> None:
+        if value.key == self._shares.key:
+            self._shares.absorb(value)
+
+    def _forgotten(self, domain: str) -> None:
+        if self._worker is not None:
+            self._worker.guards.forget_breaker(breaker_name(self._name, domain))
+
+    def _measure(self) -> None:
+        """Pages a second, lately."""
+        now_s, done = self._clock.monotonic(), self._done
+        then_s, before = self._rated
+        if now_s - then_s < _RATED_S:
+            return
+        rate = (done - before) / (now_s - then_s)
+        weight = 1.0 - math.exp(-(now_s - then_s) / _LATELY_S)
+        self._rate = rate if then_s == self._began_s else self._rate + weight * (rate - self._rate)
+        self._rated = (now_s, done)
+
+
+class _Specs(Mapping[str, TaskSpec]):
+    """The task of the pages, and the app's own tasks, whose orphans this worker may have to judge."""
+
+    def __init__(self, known: Mapping[str, TaskSpec], spec: TaskSpec) -> None:
+        self._known = {**known, spec.name: spec}
+
+    def __getitem__(self, task: str) -> TaskSpec:
+        return self._known[task]
+
+    def __iter__(self) -> Any:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)

@@ -1,0 +1,188 @@
+"""Bodies: put together, decompressed, and never larger than allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import tracemalloc
+import zlib
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.crawl.bodies import Body
+from holdfast.errors import FetchFailed, PageError, PageRefused
+from holdfast.types import FailureType
+from tests.unit.crawl.raw_site import Answer, RawSite, answer, fetching
+
+URL = "http://a.example/"
+TEXT = b"<p>hello</p>" * 300
+MB = 1024 * 1024
+
+
+def raw_deflate(body: bytes) -> bytes:
+    made = zlib.compressobj(wbits=-15)
+    return made.compress(body) + made.flush()
+
+
+def read(sent: bytes, encodings: str = "", *, max_bytes: int = 10 * MB, piece: int = 65_536) -> bytes:
+    body = Body(URL, encodings, max_bytes)
+    for start in range(0, len(sent), piece):
+        body.add(sent[start : start + piece])
+    body.end()
+    return body.so_far()
+
+
+ENCODED = [
+    ("", TEXT),
+    ("identity", TEXT),
+    ("gzip", gzip.compress(TEXT)),
+    (" X-GZip ", gzip.compress(TEXT)),
+    ("deflate", zlib.compress(TEXT)),
+    ("deflate", raw_deflate(TEXT)),
+    ("deflate, gzip", gzip.compress(zlib.compress(TEXT))),
+    ("gzip,identity,gzip", gzip.compress(gzip.compress(TEXT))),
+    ("gzip", gzip.compress(TEXT[:100]) + gzip.compress(b"") + gzip.compress(TEXT[100:])),
+    ("gzip", gzip.compress(TEXT) + b"\0" * 50),
+    ("gzip", gzip.compress(TEXT) + b"\x1f"),
+    ("deflate", zlib.compress(TEXT) + b"junk"),
+]
+
+
+@pytest.mark.parametrize(("encodings", "sent"), ENCODED)
+@pytest.mark.parametrize("piece", [1, 7, 100_000])
+def test_bodies_are_decoded_however_they_are_cut_into_pieces(encodings: str, sent: bytes, piece: int) -> None:
+    assert read(sent, encodings, piece=piece) == TEXT
+
+
+@pytest.mark.parametrize("encodings", ["gzip", "deflate", "deflate, gzip"])
+def test_nothing_is_a_whole_body(encodings: str) -> None:
+    assert read(b"", encodings) == b""
+
+
+@pytest.mark.parametrize("encodings", ["br", "zstd", "compress", "gzip, br", "gzip, gzip, gzip", "x" * 5_000])
+def test_an_encoding_that_was_not_offered_is_refused(encodings: str) -> None:
+    with pytest.raises(PageRefused) as caught:
+        Body(URL, encodings, 100)
+    assert caught.value.cause == "a.example: content encoding"
+    assert len(str(caught.value)) < 150
+
+
+@pytest.mark.parametrize(("encodings", "sent"), ENCODED[2:8])
+def test_a_compressed_body_that_is_cut_is_a_failure_of_the_network(encodings: str, sent: bytes) -> None:
+    for end in range(1, len(sent)):
+        with pytest.raises(FetchFailed) as caught:
+            read(sent[:end], encodings)
+        assert caught.value.cause in {"a.example: truncated", "a.example: corrupt body"}
+        assert caught.value.failure_type is FailureType.NETWORK
+
+
+@pytest.mark.parametrize("sent", [b"<html>plain</html>", gzip.compress(TEXT)[:-8] + b"12345678", b"\x1f\x8b\x09" * 9])
+def test_a_damaged_body_is_a_failure_of_the_network(sent: bytes) -> None:
+    with pytest.raises(FetchFailed, match="damaged") as caught:
+        read(sent, "gzip")
+    assert caught.value.cause == "a.example: corrupt body"
+    assert isinstance(caught.value.__cause__, zlib.error)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    body=st.binary(max_size=300).map(lambda part: part * 700),
+    piece=st.integers(1, 5_000),
+    encode=st.sampled_from([("gzip", gzip.compress), ("deflate", zlib.compress), ("deflate", raw_deflate)]),
+)
+def test_any_body_comes_back(body: bytes, piece: int, encode: tuple[str, object]) -> None:
+    name, compress = encode
+    assert callable(compress)
+    assert read(compress(body), name, piece=piece) == body
+
+
+@settings(max_examples=60, deadline=None)
+@given(sent=st.binary(max_size=200), encodings=st.sampled_from(["gzip", "deflate", "gzip, deflate"]))
+def test_any_bytes_are_a_body_or_an_error_of_ours(sent: bytes, encodings: str) -> None:
+    with suppress(PageError):
+        read(sent, encodings)
+
+
+# ---------------------------------------------------------------- size
+
+
+@pytest.mark.parametrize(
+    ("encodings", "sent"),
+    [("", b"x" * 1_000), ("gzip", gzip.compress(b"x" * 1_000)), ("deflate", raw_deflate(b"x" * 1_000))],
+)
+def test_the_size_is_bounded_to_the_byte(encodings: str, sent: bytes) -> None:
+    assert len(read(sent, encodings, max_bytes=1_000)) == 1_000
+    with pytest.raises(PageRefused, match="larger than max_bytes=999") as caught:
+        read(sent, encodings, max_bytes=999)
+    assert caught.value.cause == "a.example: too large"
+
+
+def test_a_body_is_bounded_as_it_is_sent_too() -> None:
+    with pytest.raises(PageRefused):
+        read(gzip.compress(b"x") + b"\0" * 1_000, "gzip", max_bytes=999)
+
+
+def test_endless_small_members_are_refused() -> None:
+    assert read(gzip.compress(b"x") * 900, "gzip") == b"x" * 900
+    with pytest.raises(PageRefused, match="larger"):
+        read(gzip.compress(b"") * 5_000, "gzip")
+
+
+def bomb() -> bytes:
+    """1 GB of zeros in 1 MB: a thousand times the same block, and a wrong checksum that nobody should come to."""
+    made = zlib.compressobj(9, wbits=-15)
+    block = made.compress(bytes(MB)) + made.flush(zlib.Z_FULL_FLUSH)
+    return gzip.compress(b"")[:10] + block * 1_000 + b"\x03\0" + b"\0" * 8
+
+
+@pytest.mark.parametrize("encodings", ["gzip", "gzip, gzip"])
+async def test_a_compressed_bomb_is_refused_before_it_fills_the_memory(encodings: str) -> None:
+    sent = bomb() if encodings == "gzip" else gzip.compress(bomb())
+    assert len(sent) < 1.1 * MB
+    async with RawSite({"/": answer(sent, Content_Encoding=encodings)}) as site, fetching(max_bytes=2 * MB) as fetcher:
+        tracemalloc.start()
+        try:
+            with pytest.raises(PageRefused, match="larger than max_bytes") as caught:
+                await fetcher.get(site.url())
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert caught.value.failure_type is FailureType.PERMANENT
+    assert peak < 2 * MB + len(sent) + 1 * MB, f"{peak / MB:.1f} MB"
+
+
+def _endless(sent: list[int], head: bytes, part: bytes) -> Answer:
+    async def send(writer: asyncio.StreamWriter) -> None:
+        writer.write(head)
+        while not writer.is_closing():
+            writer.write(part)
+            sent.append(len(part))
+            await writer.drain()
+
+    return send
+
+
+@pytest.mark.parametrize("head", [b"Transfer-Encoding: chunked\r\n", b"Connection: close\r\n"])
+async def test_an_endless_page_is_cut_and_its_connection_closed(head: bytes) -> None:
+    sent: list[int] = []
+    part = b"10000\r\n" + b"x" * 65_536 + b"\r\n"
+    page = _endless(sent, b"HTTP/1.1 200 OK\r\n" + head + b"\r\n", part)
+    async with RawSite({"/": page, "/b": answer(b"x")}) as site, fetching(max_bytes=MB) as fetcher:
+        with pytest.raises(PageRefused) as caught:
+            await fetcher.get(site.url())
+        assert (await fetcher.get(site.url("/b"))).body == b"x"
+    assert caught.value.cause == f"127.0.0.1:{site.port}: too large"
+    assert site.connections == 2
+    assert sum(sent) < 30 * MB
+
+
+async def test_a_page_that_says_that_it_is_too_large_is_not_read() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n"
+    sent: list[int] = []
+    async with RawSite({"/": _endless(sent, head, b"x" * 1_000)}) as site, fetching() as fetcher:
+        with pytest.raises(PageRefused, match="larger than"):
+            await fetcher.get(site.url())
+    assert sum(sent) < 5 * MB
