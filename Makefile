@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test venv page servers lint types imports unit browser small-faults format bench-api bench-calls bench-jobs bench-ring bench-streams faults mutate constraints clean distclean
+.PHONY: help demo test venv page servers lint types imports unit browser small-faults format bench-api bench-calls bench-crawl bench-jobs bench-ring bench-streams faults mutate constraints clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +66,9 @@ bench-api: venv servers ## the HTTP API: against a bare route, with a million jo
 
 bench-calls: $(VENV)/.bench ## guarded calls against the peers, in one run; ARGS= goes to bench/calls.py
 	@$(BIN)/python bench/calls.py $(ARGS)
+
+bench-crawl: $(VENV)/.bench ## crawls against a bare loop, Scrapy and crawlee, in one run (5 minutes); ARGS= goes to bench/crawl.py
+	@$(BIN)/python bench/crawl.py $(ARGS)
 
 bench-jobs: $(VENV)/.bench $(VENV)/arq/.done servers ## durable jobs against the peers, in one run (12 minutes); ARGS= goes to bench/jobs.py
 	@$(BIN)/python bench/jobs.py $(ARGS)

@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crawl_subjects import CONCURRENCY, OURS, Lines, Pages, Subject, crawling, ends_within, lines_of, output_of, pages_of
+from crawl_subjects import (
+    CONCURRENCY,
+    OURS,
+    Lines,
+    Pages,
+    Subject,
+    crawling,
+    ends_within,
+    lines_of,
+    output_of,
+    pages_of,
+)
 from jobs_bars import Bar
 from jobs_rounds import say
 from jobs_timing import Failed, Worker, kill_tree
@@ -84,7 +95,8 @@ def _until_half(site: SiteProcess, process: Worker, subject: Subject) -> None:
 
 def print_kills(found: dict[str, Killed | str], pages: int) -> None:
     print(f"SIGKILL at half of {pages:,} pages, then the same command again, at most {RESTARTS} times")
-    print(f"{'':18}{'pages lost':>12}{'twice':>8}{'lines lost':>12}{'doubled':>9}{'torn':>6}{'goes on after':>15}   at last")
+    heads = f"{'pages lost':>12}{'twice':>8}{'lines lost':>12}{'doubled':>9}{'torn':>6}{'goes on after':>15}"
+    print(f"{'':18}{heads}   at last")
     for name, one in found.items():
         if isinstance(one, str):
             print(f"{name:18}   {one}")
@@ -94,7 +106,8 @@ def print_kills(found: dict[str, Killed | str], pages: int) -> None:
             f"{name:18}{one.pages.lost:>12,}{one.pages.again:>8,}{one.lines.lost:>12,}{one.lines.doubled:>9,}"
             f"{one.lines.torn:>6,}{after:>15}   {one.ended}, {one.restarts} restarts"
         )
-    print(flush=True)
+    print("Of a JOBDIR, Scrapy says that it goes on from a clean stop. Its lines are written by its own feed export,")
+    print("crawlee's by the handler, one at a time.\n", flush=True)
 
 
 def kill_bars(found: dict[str, Killed | str]) -> list[Bar]:

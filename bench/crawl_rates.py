@@ -95,7 +95,9 @@ def print_rates(found: dict[str, Rate], pages: int) -> None:
 
 
 def rate_bars(found: dict[str, Rate]) -> list[Bar]:
-    ours, bare, scrapy, crawlee = (found[name].rate if name in found else None for name in (OURS, BARE, SCRAPY, CRAWLEE))
+    ours, bare, scrapy, crawlee = (
+        found[name].rate if name in found else None for name in (OURS, BARE, SCRAPY, CRAWLEE)
+    )
     return [
         at_least("durable crawl ≥ 0.5 × a bare aiohttp loop with parsing", ours, bare, 0.5),
         at_least("durable crawl ≥ 3 × Scrapy with a JOBDIR", ours, scrapy, 3),

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from aiohttp import ClientSession, DummyCookieJar, TCPConnector
+
 from crawl_peers.reading import line, read
 
 

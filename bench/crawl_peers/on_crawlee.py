@@ -6,7 +6,6 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
-from crawl_peers.reading import line, read
 from crawlee import ConcurrencySettings, service_locator
 from crawlee.configuration import Configuration
 from crawlee.crawlers import HttpCrawler, HttpCrawlingContext
@@ -14,8 +13,12 @@ from crawlee.request_loaders import ThrottlingRequestManager
 from crawlee.storage_clients import FileSystemStorageClient, MemoryStorageClient
 from crawlee.storages import RequestQueue
 
+from crawl_peers.reading import line, read
 
-def crawl(url: str, out: str, concurrency: int, state: str = "", *, is_polite: bool = False, throttles: str = "") -> None:
+
+def crawl(
+    url: str, out: str, concurrency: int, state: str = "", *, is_polite: bool = False, throttles: str = ""
+) -> None:
     """is_polite: as it is out of the box. throttles: the host that its ThrottlingRequestManager is told of."""
     asyncio.run(_crawl(url, Path(out), concurrency, state, is_polite, throttles))
 
@@ -41,7 +44,7 @@ async def _crawl(url: str, out: Path, concurrency: int, state: str, is_polite: b
         configure_logging=False,
         status_message_logging_interval=timedelta(hours=1),
     )
-    with out.open("a", encoding="utf-8") as file:
+    with out.open("a", encoding="utf-8", buffering=1) as file:  # a line each: a kill must not cost it our own buffer
 
         @crawler.router.default_handler
         async def handle(context: HttpCrawlingContext) -> None:

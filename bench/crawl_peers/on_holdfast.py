@@ -8,10 +8,16 @@ from holdfast import App
 from holdfast.crawl import Crawler, Page
 
 
-def crawl(url: str, out: str, concurrency: int, state: str = "") -> None:
+def crawl(url: str, out: str, concurrency: int, state: str = "", *, is_adaptive: bool = True) -> None:
     app = App(f"sqlite:///{state}" if state else "memory://")
     crawler = Crawler(
-        app, name="products", concurrency=concurrency, per_domain=concurrency, robots=False, allow_private=True
+        app,
+        name="products",
+        concurrency=concurrency,
+        per_domain=concurrency,
+        is_adaptive=is_adaptive,
+        robots=False,
+        allow_private=True,
     )
 
     @crawler.page(f"{url}**")

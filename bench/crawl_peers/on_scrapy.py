@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import scrapy
-from crawl_peers.reading import read
 from scrapy.crawler import CrawlerProcess
 from scrapy.http import Response
+
+from crawl_peers.reading import read
 
 
 def crawl(url: str, out: str, concurrency: int, state: str = "") -> None:

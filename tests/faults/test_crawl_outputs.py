@@ -13,11 +13,12 @@ import apsw
 import msgspec
 import pytest
 
-from tests.faults.conftest import Report
+from tests.faults.conftest import Report, waits
 from tests.faults.crawl_writer import Settings, Summary, page
 from tests.faults.load import Dice
 from tests.faults.workers import ROOT
 
+pytestmark = waits
 STORE = "crawl"
 
 
@@ -32,8 +33,8 @@ def _items(path: Path) -> Counter[str]:
 def test_killed_at_any_instant_each_item_is_written_once(
     tmp_path: Path, name: str, is_full: bool, report: Report
 ) -> None:
-    size = (20_000, 100) if is_full else (2_000, 20)
-    settings = Settings(path=str(tmp_path / name), pages=size[0], kills=size[1], seed=Dice().seed)
+    kills = 100 if is_full else 20 if name == "pages.jsonl" else 8
+    settings = Settings(path=str(tmp_path / name), pages=75 * kills, kills=kills, seed=Dice().seed)
     command = [sys.executable, "-m", "tests.faults.crawl_writer", msgspec.json.encode(settings).decode()]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=100)
     summary = msgspec.json.decode(done.stdout.splitlines()[-1], type=Summary)
@@ -42,6 +43,6 @@ def test_killed_at_any_instant_each_item_is_written_once(
     wanted = Counter(json.dumps(item, separators=(",", ":")) for n in range(settings.pages) for item in page(n).items)
     assert _items(tmp_path / name) == wanted
     if name == "pages.jsonl":
-        assert summary.torn > 0, "no kill fell between the lines and the ledger: this run shows nothing"
+        assert summary.torn >= kills // 4, "those that died between the lines and the ledger"
         assert summary.refused == settings.kills, "two processes wrote one file"
     report(f"C2     SIGKILL, {name}: {sum(wanted.values()):,} items, {summary}, lost 0, twice 0, {settings.seed}")

@@ -156,10 +156,10 @@ function Shown({ letter, reload }: { readonly letter: Letter; readonly reload: (
           of={[
             message ? ["Stream", <a href={href(["streams", job.task])}>{job.task}</a>] : ["Task", ring || page ? "" : job.task],
             ["Crawl", page && <a href={href(["crawls", page.crawl])}>{page.crawl}</a>],
-            ["URL", page && <span class="mono user-made">{page.url}</span>],
+            ["URL", page && <span class="mono user-made address">{page.url}</span>],
             ["Domain", page && <span class="user-made">{page.domain}</span>],
             ["Depth", page && format.count(page.depth)],
-            ["Found on", page && page.referrer && <span class="mono user-made">{page.referrer}</span>],
+            ["Found on", page && page.referrer && <span class="mono user-made address">{page.referrer}</span>],
             ["Ring", ring && <a href={href(["rings", ring.ring])}>{ring.ring}</a>],
             ["Consumer", ring?.consumer],
             ["Batch", ring && format.count(ring.batch)],

@@ -27,8 +27,9 @@ class Tempo:
 
     Good answers raise the limit by about one per `limit` of them. A refusal or a failure halves it, slow answers take
     it to 0.7, once per round trip: requests that began before a cut do not cut again. At a limit of one, failures
-    double the interval and each good answer halves it. What was refused last is approached quickly and tried again
-    rarely: a site that takes eight requests at once and asks for a minute after the ninth would mostly rest.
+    double the interval and each good answer halves it. What was refused last is neared quickly and tried again rarely,
+    the more so the more often it was refused: a site that takes eight requests at once, and wants a minute's rest after
+    the ninth, would otherwise mostly rest.
 
     An answer is slow when it and the recent time (a moving average, to which one outlier adds little) are over three
     times the usual time. The usual time is meant to be the site's own, without the queue that we make in it. So it

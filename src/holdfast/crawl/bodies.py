@@ -28,13 +28,12 @@ class Body:
     encodings: the Content-Encoding header.
     """
 
-    __slots__ = ("_url", "_max_bytes", "_stages", "_sent", "_size", "_parts")
+    __slots__ = ("_url", "_max_bytes", "_stages", "_sent", "_parts")
 
     def __init__(self, url: str, encodings: str, max_bytes: int) -> None:
         self._url = url
         self._max_bytes = max_bytes
         self._sent = 0
-        self._size = 0
         self._parts: list[bytes] = []
         self._stages = self._stages_of(encodings) if encodings else ()
 
@@ -50,11 +49,7 @@ class Body:
         for stage in self._stages:
             pieces = stage.decoded(pieces)
         try:
-            for piece in pieces:
-                self._size += len(piece)
-                if self._size > self._max_bytes:
-                    raise self._too_large()
-                self._parts.append(piece)
+            self._parts.extend(pieces)
         except zlib.error as error:
             raise self._damaged("corrupt body", "its compressed body is damaged") from error
 
@@ -87,7 +82,7 @@ class Body:
         return tuple(_Stage(_KINDS[name], self._grown) for name in reversed(names))
 
     def _grown(self, size: int, members: int) -> None:
-        """Told by each stage what it has made: one that feeds another must not be without bounds either."""
+        """Told by each stage what it has made: all are bounded, those that feed another one as well."""
         if size > self._max_bytes or members > _MOST_MEMBERS:
             raise self._too_large()
 

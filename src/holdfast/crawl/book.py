@@ -116,9 +116,14 @@ class Book:
 
     async def hold(self, domain: str, until: float, why: str) -> None:
         """Remember it, for whoever asks this domain next, unless a longer one is known."""
-        known = self.holds().get(domain, (0.0, ""))[0]
-        if until > known:
-            await self._set(self._holds + domain, lambda: _encode(_Hold(until, why)))
+        key = self._holds + domain
+
+        def longer() -> bytes | None:
+            known = self._values.get(key)
+            is_held = known is not None and self.holds().get(domain, (0.0, ""))[0] >= until
+            return known.data if is_held and known is not None else _encode(_Hold(until, why))
+
+        await self._set(key, longer)
 
     async def let_go(self, domains: Sequence[str]) -> None:
         """What is known of these is over."""

@@ -49,10 +49,8 @@ _ASKED_OF_PEOPLE: Final = (
 _PLAIN_FIELDS: Final = "input[type=text], input:not([type])"
 _UNSEEN: Final = "body script, body style, body noscript, body template"
 
-_LOGIN_WORDS: Final = (
-    "log-?in|sign-?in|log-?on|sign-?on|sso|auth|authenticate|session/new|sessions/new|account/login|wp-login"
-)
-_is_login_path = re.compile(rf"(?:/|^)(?:user[-_])?(?:{_LOGIN_WORDS})(?:\.\w{{2,5}})?/?$", re.IGNORECASE).search
+_LOGIN_WORDS: Final = "(?:wp-)?log[-_]?in|sign[-_]?in|log[-_]?on|sign[-_]?on|sso|auth|authenticate|sessions?/new"
+_is_login_path = re.compile(rf"/(?:user[-_])?(?:{_LOGIN_WORDS})(?:\.\w{{2,5}})?/?$", re.IGNORECASE).search
 _RETURNS: Final = frozenset(
     "next return returnto return_to returnurl return_url continue redirect redirect_to redirect_uri redirecturl"
     " redirect_url goto from service back backurl url target dest destination samlrequest ref".split()

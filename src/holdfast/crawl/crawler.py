@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from msgspec import Struct
 
 from holdfast.addresses import AddressGuard, Network, networks
+from holdfast.crawl.book import Book
 from holdfast.crawl.feed import Feed
 from holdfast.crawl.fetch import Fetcher, FetchLimits
 from holdfast.crawl.handling import Sink
@@ -247,7 +248,8 @@ class Crawler:
         )
         feed, path = None, ""
         if out is not None:
-            output = await asyncio.to_thread(open_output, out, self.name)
+            record = await Book(self.app.store, self.name).begin(places)
+            output = await asyncio.to_thread(open_output, out, self.name, crawl_id=f"{record.started_at:.6f}")
             path = output.path
             feed = Feed(self.app.store, self.name, output, clock=self.app.clock)
         async with fetcher:

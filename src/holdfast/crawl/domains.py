@@ -94,6 +94,7 @@ class Domains:
     def __init__(self, crawl: str, settings: PaceSettings, clock: Clock, on_forgotten: Callable[[str], None]) -> None:
         self._crawl = crawl
         self._settings = settings
+        self._first_room = settings.first_room
         self._clock = clock
         self._on_forgotten = on_forgotten
         self._all: dict[str, Domain] = {}
@@ -120,7 +121,7 @@ class Domains:
         caps = {}
         for domain in list(self._busy.values()):
             room = domain.room(now_s)
-            if room >= self._settings.per_domain:
+            if room >= self._first_room and not domain.pace.in_flight:
                 del self._busy[domain.name]
             caps[domain.gate] = room
         return caps

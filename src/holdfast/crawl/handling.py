@@ -38,8 +38,6 @@ _WAIT_S: Final = 1.0
 """A claimed page waits so long for its domain's turn; for a longer time it goes back to the store."""
 _MARGIN_S: Final = 0.05
 """A page comes back so much later than asked for: clocks are not quite alike, and nobody minds."""
-_KEPT_HOLD_S: Final = 2.0
-"""A hold that is longer is stored, so that it holds for the next process too."""
 _UNKNOWN_S: Final = 5.0
 """What could not be found out of robots.txt is asked for again after so long."""
 _TOO_MANY: Final = 429
@@ -208,8 +206,8 @@ class Handling:
         if domain.pace.is_hopeless:
             raise error
         wait_s = max(0.0, domain.pace.held_until_s - self._clock.monotonic())
-        if wait_s > _KEPT_HOLD_S:
-            await self._book.hold(domain.name, self._store_now() + wait_s, domain.pace.why)
+        # Stored, so that it holds for the next process too, if this one is killed meanwhile.
+        await self._book.hold(domain.name, self._store_now() + wait_s, domain.pace.why)
         return Snooze(wait_s + _MARGIN_S, f"{domain.name} answered {error.status}, and asks to wait")
 
     # ---- robots.txt

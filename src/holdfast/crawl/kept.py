@@ -14,13 +14,13 @@ from holdfast.errors import Invalid
 
 MOST_BYTES: Final = 256 * 1024
 """A kept page takes no more, as JSON."""
-MOST_BODY: Final = 16 * 1024 * 1024
+MOST_BODY: Final = 10 * 1024 * 1024
 """No more of a body is kept, however well it can be compressed."""
 
 _COMPRESSED: Final = 150 * 1024  # 200 KiB as base64
 _CHUNK: Final = 16 * 1024
 _LONGEST_HEADER: Final = 300
-_LONGEST_URL: Final = 4_000
+_LONGEST_URL: Final = 2_000
 # Cookies and whatever else may be a secret of a session are not among them.
 _HEADERS: Final = (
     "cf-mitigated",

@@ -112,7 +112,7 @@ def _host_regex(text: str, scheme: str) -> str:
     host = host.removesuffix(_PORTS.get(scheme, ""))
     if not _is_host(host) or ".." in host.replace("**", "") or host.startswith("."):
         raise ValueError(f"{text!r} is no host; paths begin with / and queries stand behind one")
-    return _glob(host, one="[^./:]", anything="[^/:]", separators=".:")
+    return _glob(host, one="[^./:]", anything="[^/:]")
 
 
 def _punycode(label: str) -> str:
@@ -128,18 +128,18 @@ def _rest_regex(text: str) -> str:
     path, has_query, query = escaped(text).partition("?")
     if any(segment in {".", ".."} for segment in path.split("/")):
         raise ValueError("no URL has the segments . and .. once it is resolved")
-    regex = _glob(path, one="[^/?]", anything="[^?]", separators="/")
+    regex = _glob(path, one="[^/?]", anything="[^?]", folder="/")
     if not has_query:
         return rf"{regex}(?:\?.*)?"
-    return rf"{regex}\?{_glob(query, one='[^&]', anything='.', separators='&')}"
+    return rf"{regex}\?{_glob(query, one='[^&]', anything='.')}"
 
 
-def _glob(text: str, *, one: str, anything: str, separators: str) -> str:
+def _glob(text: str, *, one: str, anything: str, folder: str = "") -> str:
     """The regular expression of a part of a URL, which is matched up to the part's end.
 
     Its time must not explode on a hostile URL, so no choice is tried twice. What follows a `*` is looked for from the
-    left and the first place is kept (an atomic group), which loses no match as long as only wildcards follow; where a
-    separator or the end follows, one place alone is possible. The same holds for each `**` with all up to the next one.
+    left and the first place is kept (an atomic group): no match is lost by that as long as another wildcard follows.
+    The same holds for each `**` with all up to the next one. Between two `folder`s, `**` is any number of segments.
     """
     tokens = _wildcards.split(text)
     blocks: list[str] = [re.escape(tokens[0])]
@@ -148,10 +148,10 @@ def _glob(text: str, *, one: str, anything: str, separators: str) -> str:
         tokens[0::2], tokens[1::2], tokens[2::2], range(2, len(tokens), 2), strict=False
     ):
         if wildcard == "**":
-            is_folders = separators == "/" and before.endswith("/") and literal.startswith("/")
-            starts.append("(?<=/)" if is_folders else "")
+            is_folders = bool(folder) and before.endswith(folder) and literal.startswith(folder)
+            starts.append(f"(?<={folder})" if is_folders else "")
             blocks.append(re.escape(literal[1:] if is_folders else literal))
-        elif at == len(tokens) - 1 or any(separator in literal for separator in separators):
+        elif at == len(tokens) - 1:
             blocks[-1] += f"{one}*{re.escape(literal)}"
         else:
             blocks[-1] += f"(?>{one}*?{re.escape(literal)})"

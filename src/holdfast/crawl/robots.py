@@ -6,6 +6,7 @@ case and whatever follows the token. Where there is none, the group `*` is.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -118,8 +119,9 @@ def _for_us(text: str, token: str) -> str:
 
 
 def _delay_s(delay_s: float | None, rate: RequestRate | None) -> float | None:
-    waits = [] if delay_s is None else [min(delay_s, LONGEST_DELAY_S)]
-    if rate is not None:
+    # Not every version of protego leaves out what is negative, infinite or no number.
+    waits = [min(delay_s, LONGEST_DELAY_S)] if delay_s is not None and 0.0 <= delay_s < math.inf else []
+    if rate is not None and rate.requests > 0 and rate.seconds > 0:
         # Whole numbers of any size, so they are compared before they are divided.
         is_longest = rate.seconds >= int(LONGEST_DELAY_S) * rate.requests
         waits.append(LONGEST_DELAY_S if is_longest else rate.seconds / rate.requests)

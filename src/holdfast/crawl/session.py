@@ -23,6 +23,7 @@ from holdfast.crawl.outputs import Done
 from holdfast.crawl.shares import Shares
 from holdfast.crawl.urls import domain_of
 from holdfast.errors import StoreError
+from holdfast.policy.retry_after import LONGEST_S
 from holdfast.ports import CrawlReport, Delivery, Settlement, Stats, Value
 from holdfast.redact import error_in_words
 from holdfast.runtime.crawl_origins import queue_of
@@ -164,7 +165,7 @@ class Session:
         self._frontier.known = sum(tally.n for tally in stats.tallies if tally.queue == queue_of(self._name))
         for domain, (until, why) in self._book.holds().items():
             if until > now:
-                self._domains.get(domain).pace.hold(self._clock.monotonic() + until - now, why)
+                self._domains.get(domain).pace.hold(self._clock.monotonic() + min(until - now, LONGEST_S), why)
         await self._frontier.add([Found(seed) for seed in seeds])
         tries = 0
         while not (self._is_stopping or self._is_finished):
@@ -194,6 +195,7 @@ class Session:
         for value in self._book.all():
             self._on_value(value)
         looking = asyncio.ensure_future(self._look_after())
+        looking.add_done_callback(lambda _: worker.stop())  # it ends only when all is done, or by a mistake
         try:
             return await worker.run()
         except StoreError as error:
@@ -202,10 +204,12 @@ class Session:
             return Exit.REPLACE
         finally:
             looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+            (ended,) = await asyncio.gather(looking, return_exceptions=True)
             self._handling.waiting.clear()
             self._domains.forget_flights()
             await self._leave()
+            if isinstance(ended, Exception):  # such as an error of the caller's own, in what is told of progress
+                raise ended
 
     async def _leave(self) -> None:
         """The shares go to others at once."""
@@ -257,7 +261,6 @@ class Session:
             return False
         await self._book.finish()
         self._is_finished = True
-        self._worker.stop()
         return True
 
     def _has_work(self) -> bool:

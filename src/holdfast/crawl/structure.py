@@ -55,5 +55,6 @@ def _refuse_other(page: Page, expect: Sequence[str]) -> None:
 def check_fields(item: Mapping[str, Any], fields: Sequence[str], page: Page) -> None:
     """PageChanged for the first field that an item does not have, or that is None or ""."""
     for field in fields:
-        if item.get(field) in (None, ""):
+        value = item.get(field)
+        if value is None or (isinstance(value, str) and not value):
             raise page.changed(f"an item has no {field}", f"no field {field}")

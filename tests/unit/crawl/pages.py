@@ -40,7 +40,9 @@ def fetched(
 
 def page(body: str | bytes = b"", *, data: Mapping[str, Any] | None = None, depth: int = 0, **more: Any) -> Page:
     answer = fetched(body, **more)
-    return Page(answer, payload=PagePayload(url=answer.url, depth=depth, data=data or {}, referrer="https://example.org/"))
+    return Page(
+        answer, payload=PagePayload(url=answer.url, depth=depth, data=data or {}, referrer="https://example.org/")
+    )
 
 
 def stored_page(name: str) -> str:

@@ -102,7 +102,7 @@ def test_a_stopped_crawl_goes_on_where_it_was(app: App, tmp_path: Path) -> None:
             if progress.done_here:
                 first.stop()
 
-        object.__setattr__(first, "settings", msgspec.structs.replace(first.settings, progress_s=0.02))
+        first.settings = msgspec.structs.replace(first.settings, progress_s=0.02)
         stopped = first.run(site.url, out=tmp_path / "out.jsonl", on_progress=stop)
         assert not stopped.is_finished
         assert 0 < stopped.done < 200
@@ -279,7 +279,7 @@ def test_a_domain_in_trouble_is_parked_and_the_others_go_on(app: App, tmp_path: 
     with SiteProcess(site, log=tmp_path / "log") as process:
         breaker = CircuitBreaker(failure_threshold=3, recovery_timeout=3_600.0)
         crawler = crawler_of(app, breaker=breaker, allow=[f"{url}/**" for url in process.urls], is_adaptive=False)
-        object.__setattr__(crawler, "settings", msgspec.structs.replace(crawler.settings, progress_s=0.05))
+        crawler.settings = msgspec.structs.replace(crawler.settings, progress_s=0.05)
 
         def stop(progress: Progress) -> None:
             if progress.done >= 31 and progress.in_flight == 0:
@@ -448,3 +448,27 @@ def test_settings_that_cannot_work_are_refused(app: App, options: dict[str, Any]
 def test_a_seed_that_is_no_url_is_refused(app: App) -> None:
     with pytest.raises(ConfigError, match="must be an http or https URL"):
         crawler_of(app).run("example.org")
+
+
+def test_an_error_of_whoever_is_told_of_progress_ends_the_run(app: App, site: SiteProcess) -> None:
+    def tell(progress: Progress) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        crawler_of(app).run(site.url, on_progress=tell)
+    assert crawler_of(app).run(site.url).is_finished
+
+
+def test_a_hold_is_kept_by_the_next_process_too(app: App, tmp_path: Path) -> None:
+    with SiteProcess(Site(pages=3), log=tmp_path / "log") as site:
+        url = site.url_as("limited-seconds", retry_after_s=2)
+        first = crawler_of(app, depth=0)
+        first.settings = msgspec.structs.replace(first.settings, progress_s=0.02)
+
+        def stop(progress: Progress) -> None:
+            if progress.held:
+                first.stop()
+
+        assert not first.run(url, on_progress=stop).is_finished
+        assert crawler_of(app, depth=0).run(site.url).done == 2
+        assert early(site.log(), by="domain") == []

@@ -57,6 +57,12 @@ def test_bodies_are_decoded_however_they_are_cut_into_pieces(encodings: str, sen
     assert read(sent, encodings, piece=piece) == TEXT
 
 
+@pytest.mark.parametrize("more", [0, 1, 3, 258])
+def test_what_waits_inside_when_all_input_is_read_is_not_lost(more: int) -> None:
+    body = b"x" * (65_536 + more)
+    assert read(raw_deflate(body), "deflate") == body
+
+
 @pytest.mark.parametrize("encodings", ["gzip", "deflate", "deflate, gzip"])
 def test_nothing_is_a_whole_body(encodings: str) -> None:
     assert read(b"", encodings) == b""
@@ -104,6 +110,13 @@ def test_any_body_comes_back(body: bytes, piece: int, encode: tuple[str, object]
 def test_any_bytes_are_a_body_or_an_error_of_ours(sent: bytes, encodings: str) -> None:
     with suppress(PageError):
         read(sent, encodings)
+
+
+async def test_a_compressed_page_that_is_cut_is_no_page() -> None:
+    page = answer(gzip.compress(TEXT)[:-4], Content_Encoding="gzip")
+    async with RawSite({"/": page}) as site, fetching() as fetcher:
+        with pytest.raises(FetchFailed, match="stops in the middle"):
+            await fetcher.get(site.url())
 
 
 # ---------------------------------------------------------------- size

@@ -25,7 +25,8 @@ ORDINARY = """
     /news/world/europe/uk/politics/2026/11/16/story-title-that-is-rather-long-and-goes-on-and-on-and-on-1.5678901
     /hotel/de/berlin.de.html?checkin=2026-11-16&checkout=2026-11-18 /de/produkte/de/ /flights/BER/LHR/2026-11-16/BER
     /music/artist/album/artist/ /api/v1/v1/users /docs//double/slash /x//y//z /~user/public/~user/ /.well-known/x
-    /dir/?C=N;O=D /dir/?C=M;O=A /feed/ /feed/atom/feed.xml /a/a /a/a/a /a/b/a/b /a/b/a/b/a /a/b/c/a/b/c /foo/foo/bar/
+    /dir/?C=N;O=D /dir/?C=M;O=A /feed/ /feed/atom/feed.xml /a/a /a/a/a /a/b/a/b /a/b/a/b/a /a/b/a/b/a/x /a/b/c/a/b/c
+    /a/b/a/c/d/e/d/f/g/h/g/i/j/k/j /foo/foo/bar/
     /w/load.php?lang=en&modules=a%7Cb%7Cc&only=styles&skin=vector /cart/add/12?qty=1&return=/p/12?x=1
     /very/long/path/with/many/different/segments/that/are/all/not/the/same/and/thus/no/trap/at/last/1/2/3/4/5/6/7/8/9/10
     """.split()
@@ -140,6 +141,7 @@ def test_path_and_query_are_bounded_and_the_host_does_not_count() -> None:
                 "https://example.org/a/b": "denied",
             },
         ),
+        (["**", "/shop/**"], [], {"https://other.example/blog": ""}),
         (  # what is denied is denied, whatever else says so
             ["**"],
             ["/**/login", "*.ads.example"],

@@ -8,9 +8,10 @@ from holdfast import App
 from holdfast.ops import crawl_metrics as subject
 from holdfast.ops.crawl_metrics import crawl_metrics
 from holdfast.ops.metrics import exposition
-from holdfast.ports import Stats
+from holdfast.ports import Stats, Tally
 from holdfast.runtime.crawls import crawl_views
 from holdfast.runtime.exposition import text_of
+from holdfast.types import JobState
 from tests.unit.crawled import begun, crawl_report, crawling, domain, page, page_letter, process_on
 from tests.unit.ops.test_metrics import of, read
 
@@ -66,7 +67,8 @@ async def test_without_crawls_there_are_no_metrics_of_them() -> None:
 
 def test_series_are_bounded_and_crawls_that_run_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "MOST_CRAWLS", 2)
-    running = [crawl_report(name, fetched=1) for name in ("x\n", "z", "y")]
-    found = read(text_of(crawl_metrics(crawl_views(Stats(now=0.0, workers=[process_on(*running)]), ()))))
-    assert len(found["holdfast_crawl_pages_fetched_total"]) == 2
-    assert of(crawl="y") in found["holdfast_crawl_pages_fetched_total"]
+    process = process_on(*(crawl_report(name, fetched=1) for name in ("y", "z", "x")))
+    stopped = Tally("crawl:a", "crawl:a", JobState.QUEUED, 1)
+    views = crawl_views(Stats(now=0.0, tallies=[stopped], workers=[process]), ())
+    found = read(text_of(crawl_metrics(views)))
+    assert set(found["holdfast_crawl_pages_fetched_total"]) == {of(crawl="x"), of(crawl="y")}

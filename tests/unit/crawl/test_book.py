@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.crawl.book import Book
+from holdfast.ports import Value
+from holdfast.stores.memory import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+async def test_a_crawl_that_goes_on_keeps_its_beginning_and_adds_its_seeds(store: MemoryStore) -> None:
+    first = await Book(store, "shop").begin(("https://a.org/",))
+    again = await Book(store, "shop").begin(("https://b.org/", "https://a.org/"))
+    assert again.seeds == ("https://a.org/", "https://b.org/")
+    assert again.started_at == first.started_at
+    assert again.finished_at is None
+
+
+async def test_it_is_finished_until_it_goes_on(store: MemoryStore) -> None:
+    book = Book(store, "shop")
+    await book.begin(())
+    await book.finish()
+    assert book.record is not None
+    assert book.record.finished_at is not None
+    assert (await Book(store, "shop").begin(())).finished_at is None
+
+
+async def test_a_hold_is_only_ever_lengthened(store: MemoryStore) -> None:
+    book, other = Book(store, "shop"), Book(store, "shop")
+    await book.hold("a.org", 50.0, "asked to wait")
+    await book.hold("a.org", 20.0, "asked to wait")
+    await other.read()
+    assert other.holds() == {"a.org": (50.0, "asked to wait")}
+    await other.hold("a.org", 70.0, "asked to wait longer")
+    await book.read()
+    assert book.holds()["a.org"][0] == 70.0
+    await book.let_go(["a.org"])
+    assert book.holds() == {}
+
+
+async def test_changes_at_the_same_time_are_all_kept(store: MemoryStore) -> None:
+    books = [Book(store, "shop") for _ in range(5)]
+    await asyncio.gather(*(book.begin((f"https://{n}.org/",)) for n, book in enumerate(books)))
+    record = await Book(store, "shop").begin(())
+    assert sorted(record.seeds) == [f"https://{n}.org/" for n in range(5)]
+
+
+async def test_one_book_may_be_asked_several_things_at_a_time(store: MemoryStore) -> None:
+    book = Book(store, "shop")
+    await asyncio.gather(*(book.hold(f"{n % 3}.org", float(n), "") for n in range(30)))
+    assert {domain: until for domain, (until, _) in book.holds().items()} == {
+        "0.org": 27.0,
+        "1.org": 28.0,
+        "2.org": 29.0,
+    }
+
+
+async def test_values_of_other_crawls_are_not_its_own(store: MemoryStore) -> None:
+    await Book(store, "shop2").hold("a.org", 5.0, "")
+    await Book(store, "shop2").begin(("https://a.org/",))
+    book = Book(store, "shop")
+    await book.read()
+    assert (book.record, book.holds(), book.all()) == (None, {}, [])
+
+
+async def test_what_cannot_be_read_is_taken_for_nothing(store: MemoryStore) -> None:
+    book = Book(store, "shop")
+    book.absorb([Value("crawl:shop", 3, b"{"), Value("crawl:shop/hold/a.org", 4, b"[]")])
+    assert (book.record, book.holds()) == (None, {})
+
+
+async def test_removing_it_leaves_nothing(store: MemoryStore) -> None:
+    book = Book(store, "shop")
+    await book.begin(("https://a.org/",))
+    await book.hold("a.org", 5.0, "")
+    await book.remove()
+    fresh = Book(store, "shop")
+    await fresh.read()
+    assert all(value.data is None for value in fresh.all())
