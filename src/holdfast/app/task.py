@@ -20,6 +20,7 @@ from holdfast.errors import ConfigError, IdempotencyConflict
 from holdfast.policy import bounds
 from holdfast.ports import Enqueued
 from holdfast.runtime.context import JobContext
+from holdfast.runtime.crawl_origins import QUEUE as CRAWLS
 from holdfast.runtime.guards.policy import Policy
 from holdfast.runtime.inline import InlineDesk, inline_delivery
 from holdfast.runtime.ring_origins import QUEUE as RINGS
@@ -48,12 +49,11 @@ def checked_name(field: str, value: object, *, may_be_empty: bool = False) -> st
 
 
 def checked_queue(value: object) -> str:
-    """The name of a queue for jobs: those of dead letters, `ring:` and `stream:` with a name, are none."""
+    """The name of a queue for jobs: those of pages, elements and messages, such as `crawl:` and a name, are none."""
     name = checked_name("queue", value)
-    if name.startswith((RINGS, STREAMS)):
-        raise ConfigError(
-            f"queue={value!r}: must not begin with {RINGS!r} or {STREAMS!r}: dead letters have such queues"
-        )
+    if name.startswith((CRAWLS, RINGS, STREAMS)):
+        others = f"{CRAWLS!r}, {RINGS!r} or {STREAMS!r}"
+        raise ConfigError(f"queue={value!r}: must not begin with {others}: crawls, rings and streams have such queues")
     return name
 
 

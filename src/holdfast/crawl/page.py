@@ -24,8 +24,10 @@ HTML: Final = frozenset({"", "text/html", "application/xhtml+xml", "application/
 
 _NEEDED: Final[Any] = object()
 _NOTHING: Final[Mapping[str, Any]] = {}
+_SHOWN: Final = 200
 _LINKING: Final = frozenset({"a", "area", "link"})
 _NOFOLLOW: Final = frozenset({"nofollow", "none"})
+_WITH_VALUES: Final = frozenset({"max-snippet", "max-image-preview", "max-video-preview", "unavailable_after"})
 
 
 class Link(Struct, frozen=True):
@@ -231,7 +233,7 @@ class Page:
         """A link to a URL, which may be relative to the page. Invalid where it is none that can be fetched."""
         data = _checked(priority, data)
         if (absolute := self._reader().canonical(url)) is None:
-            raise Invalid(f"{self.url}: {url!r} is no http URL that can be followed")
+            raise Invalid(f"{self.url}: {url[:_SHOWN]!r} is no http URL that can be followed")
         return Link(absolute, priority, data)
 
     def _anchors(self) -> list[LexborNode]:
@@ -253,11 +255,22 @@ class Page:
         return self._links
 
     def _asks_not_to_follow(self) -> bool:
-        rules = self.fetched.headers.get("x-robots-tag", "")
-        for node in self.tree.tags("meta"):
-            if node.attrs.sget("name").lower() == "robots":
-                rules += "," + node.attrs.sget("content")
-        return bool(rules) and not _NOFOLLOW.isdisjoint(rule.strip().lower() for rule in rules.split(","))
+        if _forbids_following(self.fetched.headers.get("x-robots-tag", "")):
+            return True
+        return any(
+            node.attrs.sget("name").lower() == "robots" and _forbids_following(node.attrs.sget("content"))
+            for node in self.tree.tags("meta")
+        )
+
+
+def _forbids_following(rules: str) -> bool:
+    for rule in rules.lower().split(","):
+        name, colon, _ = rule.partition(":")
+        if colon and name.strip() not in _WITH_VALUES:
+            return False  # from here on it is for the robot of that name
+        if not _NOFOLLOW.isdisjoint(rule.split()):
+            return True
+    return False
 
 
 def _linking(matches: list[LexborNode]) -> Iterator[LexborNode]:

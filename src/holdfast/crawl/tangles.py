@@ -28,14 +28,26 @@ _formats = re.compile(
     r"<([bBiIuUsSeEtTcCfFnN](?:(?<=[bBiIuUsS])|[mM]|[tT]|[iI][gG]|[oO](?:[dD][eE]|[nN][tT]|[bB][rR])|[mM][aA][lL][lL]"
     rf"|[tT][rR](?:[iI][kK][eE]|[oO][nN][gG])))(?=[\s/>])(?!{_PLAIN_REST}[^<]*+</\1>)"
 )
-_MARKERS: Final = frozenset("applet caption marquee object td th template".split())
-"""Within these, an end tag does not reach the formatting elements around them."""
-_format_tags = re.compile(
-    r"<(/?(?:b|i|u|s|em|tt|big|code|font|nobr|small|strike|strong|applet|caption|marquee|object|t[dh]|template))(?=[\s/>])",
+# Comments, elements whose content is text, and tags, each with all that a parser may take for a part of it.
+_TAG_REST: Final = r"""(?:[^>"'=]++|=\s*+(?:"[^"]*+"?+|'[^']*+'?+)?+|["'])*+>?+"""
+_tokens = re.compile(
+    rf"""<(?:!--(?:[^-]++|-(?!->))*+|!\[CDATA\[(?:[^\]]++|\](?!\]>))*+|[!?][^>]*+
+    |(script|style|textarea|title|xmp|iframe|noembed|noframes)(?=[\s/>]){_TAG_REST}(?:[^<]++|<(?!/\1[\s/>]))*+
+    |(/?[a-z][^\s/>]*+){_TAG_REST})""".replace("\n    ", ""),
     re.IGNORECASE,
 )
-
-_elements = re.compile(r"<(/?[a-zA-Z][^\s/>]*+)")
+_FORMATS: Final = frozenset("b i u s em tt big code font nobr small strike strong".split())
+# Elements that end tags of those around them do not reach through.
+_BOUNDS: Final = frozenset("applet button foreignobject marquee math object select svg table template".split())
+_SEALS: Final = _BOUNDS | {"caption", "td", "th"}
+# Elements that end tags do not reach through unless they are of this kind themselves.
+_SPECIAL: Final = _BOUNDS | frozenset(
+    """
+    address article aside blockquote center details dialog dir div dl fieldset figcaption figure footer form frameset h1 h2 h3
+    h4 h5 h6 header hgroup iframe listing main menu nav noembed noframes noscript ol plaintext pre script search section
+    style summary textarea title ul xmp
+    """.split()
+)
 # Elements that end by themselves, or that others end: they are nested no deeper than those that do not.
 _LIGHT: Final = frozenset(
     """
@@ -43,6 +55,7 @@ _LIGHT: Final = frozenset(
     optgroup tr td th tbody thead tfoot colgroup caption rb rt rp rtc html head body
     """.split()
 )
+_FAR: Final = 50  # so far an end tag is looked after
 
 _ATTRIBUTE: Final = r"""[\s/]*+[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>]*+))?+"""
 _ORDINARY: Final = r"""<[^<>"']{0,200}+(?:"[^"<>]*+"[^<>"']{0,100}+){0,30}+>[^<]*+"""
@@ -50,7 +63,6 @@ _tags_in_order = re.compile(
     rf"(?:{_ORDINARY}|<(?![a-zA-Z])|<[^\s/>]++(?:{_ATTRIBUTE}){{0,{MOST_ATTRIBUTES}}}+[\s/]*+(?:>|\Z)|[^<]++)*+"
 )
 
-_scripts = re.compile(r"(?<=<script)[\s>/](?:[^<]++|<(?!/script))*+", re.IGNORECASE)
 _leaves = re.compile(
     "<(animate|animateTransform|circle|ellipse|image|line|path|polygon|polyline|rect|stop|use)"
     r"""(?=[\s/])((?:[^<>"'/]++|/(?!>)|"[^"<>]*+"|'[^'<>]*+')*+)/>"""
@@ -58,12 +70,16 @@ _leaves = re.compile(
 
 
 def eased(html: str) -> str:
-    """The same for everybody but a program that counts tags: scripts without "<", and drawings with end tags.
+    """The same to whoever reads it: "<" that begins no tag is written as an escape, and drawings have end tags.
 
     A page that is tangled only until it is eased was not made to do harm, and is parsed as it then is.
     """
-    html = _scripts.sub(lambda script: script[0].replace("<", "\\u003c"), html)
-    return _leaves.sub(r"<\1\2></\1>", html)
+    return _leaves.sub(r"<\1\2></\1>", _tokens.sub(_escaped, html))
+
+
+def _escaped(token: re.Match[str]) -> str:
+    is_script = (token[1] or "").lower() == "script"
+    return "<" + token[0][1:].replace("<", "\\u003c" if is_script else "&lt;")
 
 
 def tangle_of(html: str) -> str:
@@ -81,42 +97,48 @@ def tangle_of(html: str) -> str:
 
 
 def _open_formats(html: str) -> int:
-    """At most so many formatting elements are open at once."""
+    """At most so many formatting elements are open at once.
+
+    Those that are open where a table or the like begins or ends count as open for ever.
+    """
     open_now = most = 0
     names: dict[str, int] = {}
-    for tag in _format_tags.findall(html):
-        name = tag.lower()
-        if name[0] != "/":
-            if name in _MARKERS:
-                names.clear()
-            else:
-                names[name] = names.get(name, 0) + 1
-                open_now += 1
-                most = max(most, open_now)
-        elif name[1:] in _MARKERS:
-            names.clear()
-        elif names.get(name[1:], 0):
+    for token in _tokens.finditer(html):
+        name = (token[1] or token[2] or "").lower()
+        open_now += token[0].count("<") - 1
+        if name in _FORMATS:
+            names[name] = names.get(name, 0) + 1
+            open_now += 1
+        elif name[1:] in _FORMATS and names.get(name[1:], 0):
             names[name[1:]] -= 1
             open_now -= 1
+        elif name.lstrip("/") in _SEALS:
+            names.clear()
+        most = max(most, open_now)
     return most
 
 
 def _is_deep(html: str) -> bool:
-    """Whether more elements may be within each other than should be.
-
-    An end tag is believed to end an element of its name, if one is open, and no other.
-    """
-    depth = 0
-    names: dict[str, int] = {}
-    for tag in _elements.findall(html):
-        name = tag.lower()
-        if name[0] == "/":
-            if names.get(name[1:], 0):
-                names[name[1:]] -= 1
-                depth -= 1
-        elif name not in _LIGHT:
-            names[name] = names.get(name, 0) + 1
-            depth += 1
-            if depth > DEEPEST:
-                return True
+    """Whether more elements may be within each other than should be."""
+    hidden, stack = 0, list[str]()
+    for token in _tokens.finditer(html):
+        name = (token[1] or token[2] or "").lower()
+        hidden += token[0].count("<") - 1
+        if name.startswith("/"):
+            _close(stack, name[1:])
+        elif name and name not in _LIGHT:
+            stack.append(name)
+        if len(stack) + hidden > DEEPEST:
+            return True
     return False
+
+
+def _close(stack: list[str], name: str) -> None:
+    """End the innermost element of this name and all within it, if the end tag reaches that far."""
+    is_special = name in _SPECIAL
+    for at in range(len(stack) - 1, max(len(stack) - _FAR, 0) - 1, -1):
+        if stack[at] == name:
+            del stack[at:]
+            return
+        if stack[at] in _BOUNDS or (not is_special and stack[at] in _SPECIAL):
+            return

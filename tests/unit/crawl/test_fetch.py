@@ -263,7 +263,7 @@ async def test_when_to_ask_again_is_read_in_both_forms(
     ],
 )
 async def test_a_refusal_counts_whatever_its_body_is(page: Any) -> None:
-    async with RawSite({"/": page}) as site, fetching(max_bytes=100, read_s=0.1) as fetcher:
+    async with RawSite({"/": page}) as site, fetching(max_bytes=100, read_s=0.3) as fetcher:
         fetched = await fetcher.get(site.url())
     with pytest.raises(BadStatus) as caught:
         refuse_status(fetched)

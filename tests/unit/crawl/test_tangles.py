@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec import json
 
 from holdfast.crawl.tangles import eased, tangle_of
 from holdfast.crawl.trees import parse
@@ -21,6 +22,15 @@ TANGLED: dict[str, tuple[Callable[[], str], str]] = {
     "divs with their end tags": (lambda: "<div>" * 50_000 + "</div>" * 50_000, DEEP),
     "end tags of others": (lambda: "<div></span>" * 30_000, DEEP),
     "end tags out of reach": (lambda: "<div><table><tr><td></div>" * 20_000, DEEP),
+    "end tags in comments": (lambda: "<div><!--</div>-->" * 15_000, DEEP),
+    "end tags in quotes": (lambda: "<div><br a='></div>'>" * 15_000, DEEP),
+    "end tags in texts": (lambda: "<div><textarea></div></textarea>" * 15_000, DEEP),
+    "end tags in scripts in comments": (lambda: "<div><script><!--<script></script></div>--></script>" * 9_000, DEEP),
+    "end tags in data": (lambda: "<div><svg><![CDATA[></div>]]></svg>" * 15_000, DEEP),
+    "end tags in tables": (lambda: "<div><table></div></table>" * 15_000, DEEP),
+    "end tags in drawings": (lambda: "<div><svg></div></svg>" * 15_000, DEEP),
+    "end tags through others": (lambda: "<span><div></span></div>" * 15_000, DEEP),
+    "starts in quotes that are none": (lambda: '<x a==">' + "<div>" * 30_000, DEEP),
     "capitals": (lambda: "<DIV></Span>" * 30_000, DEEP),
     "names of its own": (lambda: each("<x-#>", 30_000), DEEP),
     "lists": (lambda: "<ul><li>" * 30_000, DEEP),
@@ -36,6 +46,8 @@ TANGLED: dict[str, tuple[Callable[[], str], str]] = {
     "copies behind objects": (lambda: each("<b id=#><object></b></object>", 3_000) + "<p>x" * 3_000, OPEN),
     "copies behind cells": (lambda: each("<td><b id=#></td>", 3_000) + "<p>x" * 3_000, OPEN),
     "copies in capitals": (lambda: "<P>" + each("<STRONG id=#>", 3_000) + "</P>" + "<p>x" * 3_000, OPEN),
+    "copies with an end tag in a comment": (lambda: each("<i id=#><!--</i>-->", 3_000) + "<p>x" * 3_000, OPEN),
+    "copies with an end tag in a choice": (lambda: each("<i id=#><select></i></select>", 3_000) + "<p>x" * 3_000, OPEN),
     "copies with an end tag in quotes": (lambda: each('<i a="></i>" b=#>', 3_000) + "<p>x" * 3_000, OPEN),
     "attributes": (lambda: f"<div {each('a# ', 50_000)}>", WIDE),
     "attributes with values": (lambda: f"<div {each('a#=1 ', 50_000)}>", WIDE),
@@ -59,8 +71,8 @@ def test_what_would_take_for_ever_is_told_quickly(name: str) -> None:
 
 def article(n: int) -> str:
     return (
-        f'<article class="card" data-x="a > b"><h2><a href="/p/{n}">Product <b>no. {n}</b></a></h2><p>Some <i>text</i>, <strong>and'
-        f' <a href="/q/{n}">more</a></strong><br>of it<img src="/i/{n}.png" alt="x"><ul><li>one<li>two</ul><p>unclosed'
+        f'<article class="card" data-x="a > b"><h2><a href="/p/{n}">Product <b>no. {n}</b></a></h2><p>Some <i>text</i>,'
+        f' <strong>and <a href="/q/{n}">more</a></strong><br>of it<img src="/i/{n}.png" alt="x"><ul><li>one<li>two</ul><p>unclosed'
         f"<table><tr><td>a<td><b>b</b></table></article>"
     )
 
@@ -83,9 +95,7 @@ def test_icons_and_texts_in_scripts_are_no_tangle() -> None:
 
 
 def test_what_is_eased_reads_the_same() -> None:
-    from msgspec import json
-
-    html = '<script type="application/ld+json">{"a": "<b>x</b>"}</script><SCRIPT>if(a<b)</SCRIPT><svg><path d="M/0"/></svg>'
+    html = '<script type="application/ld+json">{"a": "<b>x</b>"}</script><SCRIPT>a<b</SCRIPT><svg><path d="M/0"/></svg>'
     tree = parse(eased(html), url="https://example.org/", domain="example.org")
     script = tree.css_first("script")
     assert script is not None

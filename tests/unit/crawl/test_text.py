@@ -57,9 +57,7 @@ def test_a_declaration_counts_in_the_first_1024_bytes_alone() -> None:
     assert decoded(b" " * 1_000 + body, "").endswith("Ï")
 
 
-@pytest.mark.parametrize(
-    ("charset", "body"), [("utf-8", b"a\xffb"), ("shift_jis", b"a\xffb"), ("latin1", b"a\x81b"), ("", b"a\x81b")]
-)
+@pytest.mark.parametrize(("charset", "body"), [("utf-8", b"a\xffb"), ("latin1", b"a\x81b"), ("", b"a\x81b")])
 def test_what_cannot_be_decoded_is_replaced(charset: str, body: bytes) -> None:
     assert decoded(body, charset) == "a\ufffdb"
 
