@@ -51,7 +51,8 @@ _NAME: Final = re.compile(r"[\w.\-]+(?::\d+)?")
 _LONGEST_NAME: Final = 100
 _DAY_S: Final = 86_400.0
 _PARSE_S: Final = 60.0
-_RETRY: Final = RetryPolicy(max_retries=4, initial_delay=2.0, multiplier=4.0, max_delay=300.0, total_timeout=3_600.0)
+RETRY: Final = RetryPolicy(max_retries=4, initial_delay=2.0, multiplier=4.0, max_delay=300.0, total_timeout=3_600.0)
+"""Of pages that fail in a way that can heal, where nobody says otherwise."""
 _ANYWHERE: Final = ("0.0.0.0/0", "::/0")
 
 
@@ -108,7 +109,7 @@ class Crawler:
         max_redirects: int = 10,
         allow_private: bool | Sequence[str] = False,
         verify_tls: bool = True,
-        retry: RetryPolicy = _RETRY,
+        retry: RetryPolicy = RETRY,
         breaker: CircuitBreaker | None = None,
         sink: Sink | None = None,
         keep_days: float = 365.0,
@@ -249,7 +250,7 @@ class Crawler:
         feed, path = None, ""
         if out is not None:
             record = await Book(self.app.store, self.name).begin(places)
-            output = await asyncio.to_thread(open_output, out, self.name, crawl_id=f"{record.started_at:.6f}")
+            output = await asyncio.to_thread(open_output, out, self.name, crawl_id=record.id)
             path = output.path
             feed = Feed(self.app.store, self.name, output, clock=self.app.clock)
         async with fetcher:

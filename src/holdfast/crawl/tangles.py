@@ -43,9 +43,9 @@ _SEALS: Final = _BOUNDS | {"caption", "td", "th"}
 # Elements that end tags do not reach through unless they are of this kind themselves.
 _SPECIAL: Final = _BOUNDS | frozenset(
     """
-    address article aside blockquote center details dialog dir div dl fieldset figcaption figure footer form frameset h1 h2 h3
-    h4 h5 h6 header hgroup iframe listing main menu nav noembed noframes noscript ol plaintext pre script search section
-    style summary textarea title ul xmp
+    address article aside blockquote center details dialog dir div dl fieldset figcaption figure footer form frameset
+    h1 h2 h3 h4 h5 h6 header hgroup iframe listing main menu nav noembed noframes noscript ol plaintext pre script search
+    section style summary textarea title ul xmp
     """.split()
 )
 # Elements that end by themselves, or that others end: they are nested no deeper than those that do not.

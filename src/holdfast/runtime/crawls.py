@@ -29,6 +29,11 @@ class CrawlRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     finished_at: float | None = None
     """When nothing was left to do, the last time; None while there is."""
 
+    @property
+    def id(self) -> str:
+        """Tells a crawl from an earlier one of the same name, which was removed since."""
+        return f"{self.started_at:.6f}"
+
 
 class CrawlProcess(CrawlReport, frozen=True, kw_only=True):
     """A crawl in one process, as of its last heartbeat."""

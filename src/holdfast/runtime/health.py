@@ -135,9 +135,13 @@ class Look(Struct, frozen=True, kw_only=True):
         return crawl_names(self.stats, self.reply.values)
 
     def count(self, name: str, minutes: int = LATELY_MIN) -> int:
-        """How many were counted under a name in the latest minutes."""
+        """How many were counted under a name in the latest minutes, without the pages of crawls.
+
+        A page that is missing, or a site that is down, says nothing of how this system is.
+        """
         since = int(self.stats.now // 60) - minutes
-        return sum(count.n for count in self.stats.counts if count.name == name and count.minute > since)
+        lately = [count for count in self.stats.counts if count.name == name and count.minute > since]
+        return sum(count.n for count in lately if not count.task.startswith(CRAWL_QUEUE))
 
     def success_rate(self, minutes: int = LATELY_MIN) -> float | None:
         """The share of the latest attempts that completed their job; None without any."""

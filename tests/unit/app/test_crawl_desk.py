@@ -11,7 +11,7 @@ from holdfast import App
 from holdfast.alerts import BreakerOpen
 from holdfast.errors import NotFound
 from holdfast.ops.checks import store_checks, task_check
-from holdfast.ports import Stats, Tally
+from holdfast.ports import Count, Exchange, Stats, Tally
 from holdfast.runtime import machine
 from holdfast.runtime.alerts import read
 from holdfast.runtime.health import look_into
@@ -59,6 +59,15 @@ async def test_pages_that_wait_and_domains_that_are_down_are_no_illness(app: App
     assert running.checks["crawls"].status == "ok"
     found = await look_into(app.store)
     assert (found.lag_s(), found.lag_s("crawl:shop")) == (None, 3600.0)
+
+
+async def test_pages_that_fail_are_no_illness_and_jobs_that_fail_are_one(app: App) -> None:
+    minute = int((await app.store.stats()).now // 60)
+    await app.store.exchange(Exchange(counts=[Count(minute, "crawl:shop", name, 7) for name in ("failed", "dead")]))
+    well = await app.ahealth()
+    assert (well.score, well.success_rate) == (1.0, None)
+    await app.store.exchange(Exchange(counts=[Count(minute, "shop.charge", name, 7) for name in ("failed", "dead")]))
+    assert (await app.ahealth()).score < 1.0
 
 
 async def test_a_rule_for_any_breaker_leaves_out_those_of_domains_and_one_for_its_key_does_not(app: App) -> None:

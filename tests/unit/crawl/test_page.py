@@ -219,7 +219,7 @@ def test_items_have_ids_that_stay() -> None:
         b"<" * 100_000,
         b"<!--" * 50_000,
         b"&" * 100_000,
-        b"<a href='" * 9_001,
+        b"<a href='" * 5_001,
         "<a href='/\ud800'>\udfff".encode("utf-8", "surrogatepass"),
         b"<a href='/\xff\xfe'>\x00<b",
         b"<template>" * 15_000,

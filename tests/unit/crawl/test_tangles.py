@@ -60,20 +60,24 @@ TANGLED: dict[str, tuple[Callable[[], str], str]] = {
     "attributes that are quotes": (lambda: f"<div {each(chr(34) + 'a#' + chr(34) + ' ', 50_000)}>", WIDE),
 }
 
+DEFUSED = {"end tags in scripts in comments", "starts in quotes that are none"}
+
 
 @pytest.mark.parametrize("name", TANGLED)
 def test_what_would_take_for_ever_is_told_quickly(name: str) -> None:
     make, what = TANGLED[name]
     html = make()
     assert tangle_of(html) == what
-    assert tangle_of(eased(html)) == what
+    if tangle_of(eased(html)) != what:
+        assert name in DEFUSED
+        parse(html, url="https://example.org/", domain="example.org")  # for minutes, were it not eased
 
 
 def article(n: int) -> str:
     return (
         f'<article class="card" data-x="a > b"><h2><a href="/p/{n}">Product <b>no. {n}</b></a></h2><p>Some <i>text</i>,'
-        f' <strong>and <a href="/q/{n}">more</a></strong><br>of it<img src="/i/{n}.png" alt="x"><ul><li>one<li>two</ul><p>unclosed'
-        f"<table><tr><td>a<td><b>b</b></table></article>"
+        f' <strong>and <a href="/q/{n}">more</a></strong><br>of it<img src="/i/{n}.png" alt="x"><ul><li>one<li>two</ul>'
+        f"<p>unclosed<table><tr><td>a<td><b>b</b></table></article>"
     )
 
 

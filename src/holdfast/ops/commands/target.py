@@ -33,20 +33,26 @@ json_option = click.option("--json", "as_json", is_flag=True, help=_JSON_HELP)
 
 def load_app(target: str) -> App:
     """The app that a target names; Failed says in one line why there is none."""
+    found = loaded(target)
+    if not isinstance(found, App):
+        raise Unusable(f"cannot load {target}: it is a {type(found).__name__}, not a holdfast.App")
+    return found
+
+
+def loaded(target: str) -> object:
+    """Whatever a target names; Failed says in one line why there is nothing."""
     module = target.partition(":")[0]
     if not module:
         raise Unusable(f"cannot load {target!r}: write module:app, or file.py:app")
     if module.endswith(".py") and not Path(module).is_file():
         raise Unusable(f"cannot load {target}: there is no file {module} in {Path.cwd()}")
     try:
-        found = load(target)
+        found: object = load(target)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         why = _apps_beside(error) or f"{line_of(error)}{place_of(error)}"
         raise Unusable(f"cannot load {target}: {why}") from error
-    if not isinstance(found, App):
-        raise Unusable(f"cannot load {target}: it is a {type(found).__name__}, not a holdfast.App")
     return found
 
 
@@ -136,7 +142,7 @@ def _with_store(fn: Callable[..., None], *, may_create: bool) -> Callable[..., N
 def _with_app(fn: Callable[..., None], use: Callable[[App, str], AbstractContextManager[App]]) -> Callable[..., None]:
     @functools.wraps(fn)
     def command(*args: Any, url: str | None, target: str | None, as_json: bool, **rest: Any) -> None:
-        given = _of_group()
+        given = of_group()
         url, target = url or given.get("url"), target or given.get("target")
         with use(find_app(url, target), help_for(url, target)) as app:
             fn(app, *args, as_json=as_json or bool(given.get("as_json")), **rest)
@@ -144,7 +150,8 @@ def _with_app(fn: Callable[..., None], use: Callable[[App, str], AbstractContext
     return store_options(command)
 
 
-def _of_group() -> dict[str, Any]:
+def of_group() -> dict[str, Any]:
+    """The options that were given to the group of the command that runs."""
     parent = click.get_current_context().parent
     return {} if parent is None else parent.params
 
