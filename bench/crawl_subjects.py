@@ -39,7 +39,7 @@ CRAWLEE = "crawlee, files"
 
 DURABLE = (
     Subject(SCRAPY, "crawl_peers.on_scrapy", state="jobdir"),
-    Subject(CRAWLEE, "crawl_peers.on_crawlee", state="storage", rounds=1),
+    Subject(CRAWLEE, "crawl_peers.on_crawlee", state="storage"),
     Subject(OURS, "crawl_peers.on_holdfast", state="crawl.db"),
 )
 """Those that say that they can go on after an end."""
@@ -51,7 +51,7 @@ def all_subjects(pages: int) -> tuple[Subject, ...]:
         Subject("aiohttp loop, no parsing", "crawl_peers.on_aiohttp", "fetch", {"pages": pages}),
         Subject(BARE, "crawl_peers.on_aiohttp"),
         Subject("Scrapy, memory", "crawl_peers.on_scrapy"),
-        Subject("crawlee, memory", "crawl_peers.on_crawlee", rounds=1),
+        Subject("crawlee, memory", "crawl_peers.on_crawlee"),
         Subject("Holdfast, memory", "crawl_peers.on_holdfast"),
         *DURABLE,
     )

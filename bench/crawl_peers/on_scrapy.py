@@ -16,6 +16,7 @@ def crawl(url: str, out: str, concurrency: int, state: str = "") -> None:
     settings: dict[str, Any] = {
         "CONCURRENT_REQUESTS": concurrency,
         "CONCURRENT_REQUESTS_PER_DOMAIN": concurrency,
+        "CONCURRENT_ITEMS": 1,  # no pipelines here: its default of 100 starts as many tasks for every page
         "DOWNLOAD_DELAY": 0,
         "ROBOTSTXT_OBEY": False,
         "COOKIES_ENABLED": False,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import click
 import pytest
@@ -21,6 +21,7 @@ from opentelemetry.util._once import Once
 
 import holdfast
 import holdfast.alerts
+import holdfast.crawl
 import holdfast.health
 import holdfast.testing
 from holdfast import (
@@ -63,6 +64,23 @@ from holdfast.app.rings import RingDesk
 from holdfast.app.stats import AppStats
 from holdfast.app.streams import StreamDesk
 from holdfast.clock import SystemClock
+from holdfast.crawl import (
+    Crawler,
+    CrawlSummary,
+    Item,
+    Link,
+    Progress,
+    adapting,
+    feed,
+    frontier,
+    kept,
+    pace,
+    robots,
+    scope,
+    urls,
+)
+from holdfast.crawl.letters import CrawlLetters, CrawlLetterStats
+from holdfast.crawl.replaying import StillFailing, Tried
 from holdfast.health import CheckResult, Health
 from holdfast.ops.api.settings import ApiSettings
 from holdfast.ops.cli import main
@@ -80,6 +98,7 @@ from holdfast.policy.known_codes import (
 )
 from holdfast.policy.known_errors import BY_CLASS, BY_NAME, LAST_RESORT
 from holdfast.policy.lifecycle import LIFECYCLE
+from holdfast.policy.retry_after import LONGEST_S
 from holdfast.ports import Capabilities, ConsumerReport, DomainReport, Page, RingReport, Store, WorkerRecord
 from holdfast.ring import Consumer, Disruptor, Reprocessed
 from holdfast.ring.checkpoints import Checkpoint
@@ -92,6 +111,7 @@ from holdfast.runtime.crawls import CrawlProcess, CrawlView
 from holdfast.runtime.export import Imported
 from holdfast.runtime.guards.retry import RetrySettings
 from holdfast.runtime.inbox import Filters, LetterStats
+from holdfast.runtime.page_gates import SHARES
 from holdfast.runtime.process import CANNOT_START
 from holdfast.runtime.replays import Preview
 from holdfast.runtime.rings import ConsumerView, RingView
@@ -118,6 +138,7 @@ STORES = DOCS / "reference" / "stores.md"
 STREAMS = DOCS / "reference" / "streams.md"
 PRODUCE = DOCS / "how-to" / "produce.md"
 RINGS = DOCS / "reference" / "rings.md"
+CRAWLS = DOCS / "reference" / "crawls.md"
 SECURITY = DOCS / "reference" / "security.md"
 HEALTH = DOCS / "reference" / "health.md"
 ALERTS = DOCS / "reference" / "alerts.md"
@@ -149,6 +170,9 @@ SETTINGS: dict[Callable[..., Any], tuple[Path, tuple[str, ...]]] = {
     Disruptor: (RINGS, ("Disruptor",)),
     Disruptor.register_consumer: (RINGS, ("Disruptor.register_consumer",)),
     Disruptor.produce: (RINGS, ("Disruptor.produce",)),
+    Crawler: (CRAWLS, ("Crawler",)),
+    Crawler.page: (CRAWLS, ("Crawler.page",)),
+    Crawler.run: (CRAWLS, ("Crawler.run",)),
     Task.options: (JOBS, ("Task.options",)),
     WorkerSettings: (WORKER, ("WorkerSettings",)),
     Room: (WORKER, ("Room",)),
@@ -203,6 +227,16 @@ MEMBERS: dict[type, tuple[Path, set[str]]] = {
     Checkpoint: (RINGS, set()),
     RingReport: (RINGS, set()),
     ConsumerReport: (RINGS, set()),
+    Crawler: (CRAWLS, {"rules", "settings", "spec_of"}),
+    holdfast.crawl.Page: (CRAWLS, {"fetched", "payload"}),
+    Link: (CRAWLS, set()),
+    Item: (CRAWLS, set()),
+    Progress: (CRAWLS, set()),
+    CrawlSummary: (CRAWLS, set()),
+    CrawlLetters: (CRAWLS, set()),
+    CrawlLetterStats: (CRAWLS, set()),
+    Tried: (CRAWLS, set()),
+    StillFailing: (CRAWLS, set()),
     RingDesk: (JOBS, set()),
     RingView: (JOBS, set()),
     ConsumerView: (JOBS, set()),
@@ -270,7 +304,9 @@ def test_every_public_name_is_in_the_reference(name: str) -> None:
     assert any(f"`{name}`" in page.read_text() for page in (POLICIES, JOBS))
 
 
-@pytest.mark.parametrize(("module", "page"), [(holdfast.alerts, ALERTS), (holdfast.health, HEALTH)])
+@pytest.mark.parametrize(
+    ("module", "page"), [(holdfast.alerts, ALERTS), (holdfast.crawl, CRAWLS), (holdfast.health, HEALTH)]
+)
 def test_every_name_of_a_module_is_on_its_page(module: ModuleType, page: Path) -> None:
     assert [name for name in module.__all__ if not re.search(rf"`{name}\b", page.read_text())] == []
 
@@ -306,7 +342,9 @@ def test_every_setting_is_in_the_reference_with_its_default(
     page, sections = SETTINGS[owner]
     rows = {name: cell for section in sections for name, cell in _settings_in(page, section).items()}
     assert parameter.name in rows, f"{parameter.name} is not in the tables of {' and '.join(sections)}"
-    if parameter.default is inspect.Parameter.empty:
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        assert rows[parameter.name] == "none"
+    elif parameter.default is inspect.Parameter.empty:
         assert rows[parameter.name] == "required"
     elif parameter.default is OWN_NAME:
         assert rows[parameter.name] == f"the {owner.__name__}'s name"
@@ -401,6 +439,33 @@ def test_the_fixed_numbers_of_rings_are_the_codes_own() -> None:
     assert f"given up untried | {OUTAGE} |" in table
     assert f"gathered with others | {SMALL} elements |" in table
     assert f"are kept for | {KEEP_S / 86_400:g} days |" in table
+
+
+def test_the_fixed_numbers_of_crawls_are_the_codes_own() -> None:
+    rows = [_cells(line) for line in _section(CRAWLS, "Fixed numbers").splitlines() if line.startswith("| ")][1:]
+    assert [row[1] for row in rows] == [
+        f"{urls.LONGEST} characters",
+        f"{scope.LONGEST_PATH} characters",
+        f"{scope.MOST_SEGMENTS}; {scope.MOST_PARAMETERS}",
+        f"{scope.MOST_REPEATS} times",
+        f"{adapting.FIRST_LIMIT}",
+        f"{', '.join(f'{rest_s:g}' for rest_s in pace.RESTS_S)} s",
+        f"{pace.HOPELESS_BURSTS}",
+        f"{LONGEST_S:.0f} s",
+        f"{robots.LONGEST_DELAY_S:.0f} s",
+        f"{robots.FRESH_S:.0f} s",
+        f"{robots.LONGEST} bytes",
+        f"{SHARES}",
+        f"{frontier.SEEN}",
+        f"{kept.MOST_BYTES} bytes",
+        f"{feed.MOST_WAITING}",
+        f"{Crawler(App('memory://')).settings.lease_s:g} s",
+    ]
+
+
+@pytest.mark.parametrize("reason", [one for one in get_args(scope.Reason) if one])
+def test_every_reason_for_not_following_a_link_is_explained(reason: str) -> None:
+    assert f"| `{reason}` |" in _section(CRAWLS, "Scope")
 
 
 def test_the_tree_of_errors_is_the_codes_own() -> None:

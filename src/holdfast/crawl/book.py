@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.crawl.urls import domain_of
 from holdfast.errors import StoreError
 from holdfast.ports import Exchange, Exchanged, Store, Value, ValueChange
 from holdfast.runtime.crawls import VALUE, CrawlRecord, encode_record, read_record
 
 _TRIES: Final = 20
 _MOST_SEEDS: Final = 100
+_MOST_DOMAINS: Final = 10_000
+_SWEPT: Final = 100
 
 
-class _Hold(Struct):
-    """Until when nothing is to be asked of a domain, on the store's clock."""
+class StoredHold(Struct, frozen=True, omit_defaults=True):
+    """Until when nothing is to be asked of a domain, on the store's clock, and how often in a row it had refused."""
 
     until: float
     why: str = ""
+    refusals: int = 0
 
 
-_decode_hold: Final = msgspec.json.Decoder(_Hold).decode
+_decode_hold: Final = msgspec.json.Decoder(StoredHold).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -38,6 +43,8 @@ class Book:
         self._holds = f"{VALUE}{crawl}/hold/"
         self._on_value = on_value
         self._values: dict[str, Value] = {}
+        self._held: dict[str, None] = {}
+        """The domains with a hold, that of the oldest first."""
         self._seen = 0
 
     async def read(self) -> float:
@@ -55,7 +62,7 @@ class Book:
                 continue
             known = self._values.get(value.key)
             if known is None or value.version > known.version:
-                self._values[value.key] = value
+                self._take(value)
                 if self._on_value is not None:
                     self._on_value(value)
 
@@ -82,9 +89,14 @@ class Book:
         def begun(record: CrawlRecord | None) -> CrawlRecord:
             known = record or CrawlRecord(started_at=now)
             merged = tuple(dict.fromkeys((*known.seeds, *seeds)))[:_MOST_SEEDS]
-            return replace(known, seeds=merged, finished_at=None)
+            domains = tuple(dict.fromkeys((*known.domains, *map(domain_of, seeds))))[:_MOST_DOMAINS]
+            return replace(known, seeds=merged, domains=domains, finished_at=None)
 
         return await self._change_record(begun)
+
+    def is_record(self, value: Value) -> bool:
+        """Whether this is what is stored of the crawl itself."""
+        return value.key == self._key
 
     async def add_seed(self, url: str) -> None:
         """One more place where it began, such as where a seed redirects to."""
@@ -102,33 +114,46 @@ class Book:
 
     # ---- domains that asked to be left alone
 
-    def holds(self) -> dict[str, tuple[float, str]]:
-        """Until when, and why, by domain."""
-        found = {}
-        for key, value in self._values.items():
-            if key.startswith(self._holds) and value.data is not None:
-                try:
-                    hold = _decode_hold(value.data)
-                except (ValueError, RecursionError):
-                    continue
-                found[key.removeprefix(self._holds)] = (hold.until, hold.why)
-        return found
+    def held_domain(self, value: Value) -> str | None:
+        """Whose hold this value is; None where it is none."""
+        return value.key.removeprefix(self._holds) if value.key.startswith(self._holds) else None
 
-    async def hold(self, domain: str, until: float, why: str) -> None:
+    def hold_of(self, domain: str) -> StoredHold | None:
+        """Until when it asked to be left alone, though that may be over; None where nothing is known."""
+        value = self._values.get(self._holds + domain)
+        try:
+            return None if value is None or value.data is None else _decode_hold(value.data)
+        except (ValueError, RecursionError):
+            return None
+
+    def holds(self) -> dict[str, StoredHold]:
+        """Of all domains, those that are over too."""
+        found = ((domain, self.hold_of(domain)) for domain in self._held)
+        return {domain: hold for domain, hold in found if hold is not None}
+
+    async def hold(self, domain: str, until: float, why: str, refusals: int = 0) -> None:
         """Remember it, for whoever asks this domain next, unless a longer one is known."""
         key = self._holds + domain
 
         def longer() -> bytes | None:
-            known = self._values.get(key)
-            is_held = known is not None and self.holds().get(domain, (0.0, ""))[0] >= until
-            return known.data if is_held and known is not None else _encode(_Hold(until, why))
+            known, value = self.hold_of(domain), self._values.get(key)
+            is_held = value is not None and known is not None and known.until >= until
+            return value.data if is_held and value is not None else _encode(StoredHold(until, why, refusals))
 
         await self._set(key, longer)
 
-    async def let_go(self, domains: Sequence[str]) -> None:
-        """What is known of these is over."""
-        for domain in domains:
-            await self._set(self._holds + domain, lambda: None)
+    async def sweep(self, now: float, most: int = _SWEPT) -> int:
+        """Remove holds that are over, some of those that were made first; how many. What is in use stays."""
+        changes = []
+        for domain in list(islice(self._held, most)):
+            value, hold = self._values[self._holds + domain], self.hold_of(domain)
+            if hold is None or hold.until <= now:
+                changes.append(ValueChange(value.key, value.version, None))
+            else:  # its turn comes again after the others
+                self._held[domain] = self._held.pop(domain)
+        if not changes:
+            return 0
+        return sum((await self.exchange(*changes)).changed)
 
     async def remove(self) -> None:
         """Forget everything of the crawl."""
@@ -137,6 +162,14 @@ class Book:
             await self._set(key, lambda: None)
 
     # ---- inside
+
+    def _take(self, value: Value) -> None:
+        self._values[value.key] = value
+        domain = self.held_domain(value)
+        if domain is not None:
+            self._held.pop(domain, None)
+            if value.data is not None:
+                self._held[domain] = None
 
     async def _set(self, key: str, make: Callable[[], bytes | None]) -> None:
         for _ in range(_TRIES):

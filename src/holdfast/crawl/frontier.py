@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any, Final
-from zlib import crc32
 
 from msgspec import Struct
 
 from holdfast.clock import chance
 from holdfast.crawl.urls import domain_of, page_id
 from holdfast.ports import Clock, Store
-from holdfast.runtime.crawl_origins import GATE, PagePayload, encode_page, queue_of
+from holdfast.runtime.crawl_origins import PagePayload, encode_page, queue_of
 from holdfast.runtime.outage import insist
-from holdfast.runtime.shared.names import breaker_gate
+from holdfast.runtime.page_gates import gates_of
 from holdfast.types import NewJob
 
-SHARES: Final = 32
-"""A crawl's domains fall into so many shares, each of which one process has at a time."""
 SEEN: Final = 100_000
 """So many URLs are remembered as known, so that most links need no look into the store; about 20 MB."""
 
@@ -36,37 +32,6 @@ class Found(Struct, frozen=True):
     priority: int = 0
     data: Mapping[str, Any] = {}
     redirects: tuple[str, ...] = ()
-
-
-def share_of(domain: str) -> int:
-    """The share that a domain falls into, the same in every process."""
-    return crc32(domain.encode()) % SHARES
-
-
-def breaker_name(crawl: str, domain: str) -> str:
-    """The breaker key of a domain in a crawl."""
-    return f"{crawl}/{domain}"
-
-
-def domain_gate(crawl: str, domain: str) -> str:
-    """The gate that a domain's pace opens and shuts."""
-    return f"domain:{crawl}/{domain}"
-
-
-def share_gate(crawl: str, share: int) -> str:
-    """The gate of all domains of one share."""
-    return f"share:{crawl}/{share}"
-
-
-@lru_cache(maxsize=4096)
-def gates_of(crawl: str, domain: str) -> tuple[str, ...]:
-    """The gates of a domain's pages."""
-    return (
-        GATE,
-        breaker_gate(breaker_name(crawl, domain)),
-        domain_gate(crawl, domain),
-        share_gate(crawl, share_of(domain)),
-    )
 
 
 def new_page(crawl: str, found: Found) -> NewJob:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 
 from holdfast.crawl.book import Book
 from holdfast.crawl.challenges import BLOCKING, told_by, told_by_redirect
-from holdfast.crawl.domains import Domain, Domains
+from holdfast.crawl.domains import Domain, Domains, RobotsFile
 from holdfast.crawl.fetch import Fetched, Fetcher, refuse_status
 from holdfast.crawl.fetch_failures import refused
 from holdfast.crawl.frontier import Found, Frontier
@@ -23,7 +23,7 @@ from holdfast.crawl.robots import Robots, meaning_of
 from holdfast.crawl.rules import Parsed, challenged
 from holdfast.crawl.scope import Scope
 from holdfast.crawl.urls import canonical, domain_of, page_id
-from holdfast.errors import BadStatus, FetchFailed, PageError
+from holdfast.errors import BadStatus, FetchFailed, PageError, StoreError
 from holdfast.policy.classify import classify
 from holdfast.ports import Clock, Delivery, Store
 from holdfast.runtime.context import JobContext
@@ -36,6 +36,8 @@ Sink: TypeAlias = Callable[[Sequence[Item]], Any]
 
 _WAIT_S: Final = 1.0
 """A claimed page waits so long for its domain's turn; for a longer time it goes back to the store."""
+_ROBOTS_S: Final = 5.0
+"""Pages that wait for a robots.txt which is slow to come look again after so long."""
 _MARGIN_S: Final = 0.05
 """A page comes back so much later than asked for: clocks are not quite alike, and nobody minds."""
 _UNKNOWN_S: Final = 5.0
@@ -74,8 +76,12 @@ class Handling:
         store: Store,
         crawl: str,
         store_now: Callable[[], float],
+        is_ours: Callable[[Domain], bool],
     ) -> None:
-        """agent: by whose name robots.txt is read; None: it is not asked for."""
+        """agent: by whose name robots.txt is read; None: it is not asked for.
+
+        is_ours: whether this process may ask a domain now.
+        """
         self._headers = headers
         self._most_redirects = most_redirects
         self._store = store
@@ -90,6 +96,7 @@ class Handling:
         self._agent = agent
         self._clock = clock
         self._store_now = store_now
+        self._is_ours = is_ours
         self.waiting: dict[str, Domain] = {}
         """Pages that were claimed, and whose request has not begun, by job id."""
         self.refusals: dict[str, int] = {}
@@ -109,26 +116,33 @@ class Handling:
         if domain is not None:
             domain.claimed -= 1
 
+    def keep(self, held: Container[str]) -> None:
+        """Of what was claimed, only these are with the worker: the others were given back, parked or cancelled."""
+        for id in [one for one in self.waiting if one not in held]:  # noqa: A001
+            self.let_go(id)
+
     async def run(self, job: JobContext, delivery: Delivery) -> Any:
         """Handle one page; what it returns is the job's result."""
-        page = decode_page(delivery.payload)
         domain = self._domains.get(delivery.project)
-        try:
-            fetched = self._stored(page, delivery) or await self._fetch(page, domain, delivery.id)
-        finally:
-            self.let_go(delivery.id)
-        if isinstance(fetched, Snooze | Discard):
-            return fetched
-        if fetched.redirect_to:
-            return await self._redirect(page, fetched)
-        return await self._handle(job, page, fetched, delivery)
+        with domain.handling():
+            try:
+                page = decode_page(delivery.payload)
+                fetched = self._stored(page, delivery) or await self._fetch(page, domain, delivery.id)
+            finally:
+                self.let_go(delivery.id)
+            if isinstance(fetched, Snooze | Discard):
+                return fetched
+            if fetched.redirect_to:
+                return await self._redirect(page, fetched)
+            return await self._handle(job, page, fetched, delivery)
 
     # ---- fetching
 
     def _stored(self, page: PagePayload, delivery: Delivery) -> Fetched | None:
         """The page that is kept with its dead letter, where its replay asks for that one."""
         checkpoint = delivery.notes.checkpoint if delivery.notes is not None else None
-        if not page.stored or checkpoint is None:
+        is_wanted = page.stored and page.stored_attempt in (0, delivery.attempt)
+        if not is_wanted or checkpoint is None:
             return None
         return unpack(msgspec.json.decode(checkpoint))
 
@@ -153,23 +167,27 @@ class Handling:
 
     async def _turn(self, domain: Domain) -> float:
         """Wait for room and take it; or how long it would be, where that is long."""
+        until_s = self._clock.monotonic() + _WAIT_S
         while True:
             now_s = self._clock.monotonic()
+            if not self._is_ours(domain):
+                return _WAIT_S
             if domain.pace.room(now_s) > 0:
                 domain.pace.started(now_s)
                 return 0.0
             wait_s = domain.pace.opens_in_s(now_s)
-            if wait_s is not None and wait_s > _WAIT_S:
-                return wait_s
+            if now_s + (wait_s or 0.0) >= until_s:
+                return _WAIT_S if wait_s is None else wait_s
             domain.freed.clear()
             with suppress(TimeoutError):
-                async with self._clock.timeout(_WAIT_S if wait_s is None else max(wait_s, 0.001)):
+                async with self._clock.timeout(until_s - now_s if wait_s is None else max(wait_s, 0.001)):
                     await domain.freed.wait()
 
     async def _get(self, url: str, domain: Domain, *, follows: Callable[[str], bool] | None) -> Fetched | Snooze:
         """One request, whose place in the domain's pace is taken already."""
         began_s = self._clock.monotonic()
-        outcome, retry_after_s, fetched = Outcome.FAILED, None, None
+        outcome: Outcome | None = Outcome.FAILED
+        retry_after_s, fetched = None, None
         try:
             fetched = await self._fetcher.get(url, headers=self._headers, follows=follows)
             self.bytes += len(fetched.body)
@@ -193,9 +211,16 @@ class Handling:
         except PageError as error:
             outcome = Outcome.FAILED if error.failure_type in _RETRIED else Outcome.OTHER
             raise
+        except asyncio.CancelledError:
+            outcome = None  # it is us who end it
+            raise
         finally:
             now_s = self._clock.monotonic()
-            domain.ended(now_s, began_s=began_s, outcome=outcome, took_s=now_s - began_s, retry_after_s=retry_after_s)
+            if outcome is None:
+                domain.released(now_s)
+            else:
+                took_s = now_s - began_s
+                domain.ended(now_s, began_s=began_s, outcome=outcome, took_s=took_s, retry_after_s=retry_after_s)
         if outcome is Outcome.REFUSED:
             return await self._refused(domain, told)
         assert fetched is not None  # noqa: S101 - it was refused otherwise
@@ -205,38 +230,56 @@ class Handling:
         """The site asks us to wait: at no cost to the page, unless it does so for ever."""
         if domain.pace.is_hopeless:
             raise error
-        wait_s = max(0.0, domain.pace.held_until_s - self._clock.monotonic())
-        # Stored, so that it holds for the next process too, if this one is killed meanwhile.
-        await self._book.hold(domain.name, self._store_now() + wait_s, domain.pace.why)
+        pace = domain.pace
+        wait_s = max(0.0, pace.held_until_s - self._clock.monotonic())
+        # Stored, so that it holds for the next process too, if this one is killed meanwhile. The rest itself does not
+        # depend on it.
+        with suppress(StoreError):
+            await self._book.hold(domain.name, self._store_now() + wait_s, pace.why, pace.refusals)
         return Snooze(wait_s + _MARGIN_S, f"{domain.name} answered {error.status}, and asks to wait")
 
     # ---- robots.txt
 
     async def _robots(self, url: str, domain: Domain) -> Robots | Snooze:
         """What the domain allows, fetched once for all who ask; or when to ask, where it is not its turn."""
-        while domain.robots is None or domain.robots_until_s <= self._clock.monotonic():
-            if domain.is_fetching_robots is not None:
-                await asyncio.shield(domain.is_fetching_robots)
+        file = domain.robots_of(url)
+        until_s = self._clock.monotonic() + _WAIT_S
+        while file.robots is None or file.until_s <= self._clock.monotonic():
+            if file.fetching is None:
+                snooze = await self._fetch_robots(url, domain, file)
+                if snooze is not None:
+                    return snooze
                 continue
-            domain.is_fetching_robots = ready = asyncio.get_running_loop().create_future()
-            try:
-                snooze = await self._fetch_robots(url, domain)
-            finally:
-                domain.is_fetching_robots = None
-                ready.set_result(None)
-            if snooze is not None:
-                return snooze
-        return domain.robots
+            left_s = until_s - self._clock.monotonic()
+            if left_s <= 0.0:
+                return Snooze(_ROBOTS_S, f"{domain.name}: robots.txt is slow to come")
+            with suppress(TimeoutError):
+                async with self._clock.timeout(left_s):
+                    await asyncio.shield(file.fetching)
+        return file.robots
 
-    async def _fetch_robots(self, url: str, domain: Domain) -> Snooze | None:
-        place = canonical("/robots.txt", url) or url
-        wait_s = await self._turn(domain)
-        if wait_s > 0.0:
-            return self._later(domain, wait_s)
+    async def _fetch_robots(self, url: str, domain: Domain, file: RobotsFile) -> Snooze | None:
+        """Ask for it, once it is the domain's turn; those who wait for it go on however that ends."""
+        file.fetching = fetching = asyncio.get_running_loop().create_future()
+        try:
+            wait_s = await self._turn(domain)
+            if wait_s > 0.0:
+                return self._later(domain, wait_s)
+            robots = await self._ask_robots(canonical("/robots.txt", url) or url, domain)
+        finally:
+            file.fetching = None
+            fetching.set_result(None)
+        if isinstance(robots, Snooze):
+            return robots
+        fresh_s = _UNKNOWN_S if robots.is_unknown else robots.again_s
+        domain.obey(file, robots, self._clock.monotonic() + fresh_s)
+        return None
+
+    async def _ask_robots(self, url: str, domain: Domain) -> Robots | Snooze:
         status: int | None = None
         text = ""
         try:
-            answer = await self._get(place, domain, follows=None)
+            answer = await self._get(url, domain, follows=None)
             if isinstance(answer, Snooze):
                 return answer
             status, text = answer.status, answer.body.decode("utf-8", "replace")
@@ -245,11 +288,7 @@ class Handling:
         except PageError as error:
             if error.failure_type not in _RETRIED:
                 status = 404  # it is there for nobody: too large, or a redirect that may not be followed
-        robots = meaning_of(status, text, self._agent or "")
-        fresh_s = _UNKNOWN_S if robots.is_unknown else robots.again_s
-        domain.robots, domain.robots_until_s = robots, self._clock.monotonic() + fresh_s
-        domain.pace.crawl_delay(robots.crawl_delay_s)
-        return None
+        return meaning_of(status, text, self._agent or "")
 
     # ---- what came of it
 

@@ -33,6 +33,7 @@ class JsonLinesFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self._ledger = Ledger(path + _ENDING, path)
+        self._of = ("", "")
         self._file: int | None = None
         self._is_doubtful = False
 
@@ -43,6 +44,7 @@ class JsonLinesFile:
 
     def open(self, crawl: str, crawl_id: str) -> None:
         """Take it for this crawl, and cut it back to what is durable."""
+        self._of = (crawl, crawl_id)
         if not os.path.exists(self._ledger.path):
             self._refuse_foreign_lines()  # before an empty ledger is left beside them
         try:
@@ -59,10 +61,12 @@ class JsonLinesFile:
 
     def known(self, keys: Collection[bytes]) -> set[bytes]:
         """Those of these pages that are written durably."""
+        self._see_to_ledger()
         return self._ledger.known(keys)
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Write these durably, all or none."""
+        self._see_to_ledger()
         if self._is_doubtful:
             self._ledger.refresh()
             known = self._ledger.known([entry.key for entry in entries])
@@ -86,6 +90,12 @@ class JsonLinesFile:
         """Give it back."""
         self._close_file()
         self._ledger.close()
+
+    def _see_to_ledger(self) -> None:
+        """Begin again with what is there, where the ledger is not the one that was opened: it may be gone, or broken."""
+        if not self._ledger.is_in_place:
+            self.close()
+            self.open(*self._of)
 
     def _take_file(self) -> int:
         """The file of this name, as long as the ledger says. It may have been moved away or changed at any time."""

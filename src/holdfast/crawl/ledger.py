@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -43,8 +44,19 @@ class Ledger:
         self.path = path
         self._of = of
         self._db: apsw.Connection | None = None
+        self._inode: os.stat_result | None = None
         self.mark = Mark()
         self.count = 0
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether it is open, and still what its path leads to: what is written into one that was removed is lost."""
+        if self._db is None:
+            return False
+        try:
+            return self._inode is None or os.path.samestat(self._inode, os.stat(self.path))
+        except OSError:
+            return False
 
     def open(self) -> bool:
         """Lock it, or raise ConfigError; whether there is anything in it. Nothing is written yet."""
@@ -118,6 +130,7 @@ class Ledger:
             db.pragma("journal_mode", "DELETE")
             db.pragma("synchronous", "FULL")
             db.execute("BEGIN EXCLUSIVE; COMMIT")
+            self._inode = os.stat(self.path) if self.path else None
         except BaseException:
             db.close(True)
             raise

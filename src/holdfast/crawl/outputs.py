@@ -41,7 +41,7 @@ class Output(Protocol):
 
     @property
     def path(self) -> str:
-        """Where it is: an absolute path, or "-"."""
+        """Where it is: an absolute path without links, or "-"."""
 
     @property
     def count(self) -> int:
@@ -92,7 +92,7 @@ def _sink(path: str) -> Sink:
         raise ConfigError(f"out={path!r}: is a folder; give the path of a file")
     if os.path.exists(path) and not os.path.isfile(path):
         raise ConfigError(f"out={path!r}: is not a regular file")
-    own = os.path.abspath(path)
+    own = os.path.realpath(path)  # or one file would have a ledger, and a lock, by each of its names
     if not os.path.isdir(os.path.dirname(own)):
         raise ConfigError(f"out={path!r}: there is no folder {os.path.dirname(own)}")
     return JsonLinesFile(own) if ending in LINES else SqliteItems(own)

@@ -26,6 +26,7 @@ _NEEDED: Final[Any] = object()
 _NOTHING: Final[Mapping[str, Any]] = {}
 _SHOWN: Final = 200
 _LINKING: Final = frozenset({"a", "area", "link"})
+_NOT_FOLLOWED: Final = '[rel~="nofollow" i]'
 _NOFOLLOW: Final = frozenset({"nofollow", "none"})
 _WITH_VALUES: Final = frozenset({"max-snippet", "max-image-preview", "max-video-preview", "unavailable_after"})
 
@@ -219,13 +220,16 @@ class Page:
             return iter(())
         nodes = self._anchors() if selector is None else _linking(select(self.tree, selector))
         canonical = self._reader().canonical
+        is_any_not_followed = self.tree.css_matches(_NOT_FOLLOWED)
         found: dict[str, Link] = {}
         for node in nodes:
             attributes = node.attrs
             href = attributes.get("href")
-            if not href or href[0] == "#" or "nofollow" in attributes.sget("rel").lower():
+            if not href or href[0] == "#":
                 continue
-            if (url := canonical(href)) is not None and url not in found:
+            if is_any_not_followed and "nofollow" in attributes.sget("rel").lower().split():
+                continue
+            if (url := canonical(href)) is not None:
                 found[url] = Link(url, priority, data)
         return iter(found.values())
 

@@ -15,7 +15,7 @@ from holdfast.runtime.crawl_trouble import breaker_key
 from holdfast.runtime.shared.names import breaker_gate
 from holdfast.types import Change, JobRecord
 
-_BATCH: Final = 500
+_BATCH: Final = 1_000
 _PASSES: Final = 5
 
 
@@ -71,9 +71,7 @@ async def _remove_breakers(store: Store, crawl: str) -> None:
     prefix = breaker_gate(breaker_key(crawl, ""))
     values = (await store.exchange(Exchange())).values
     changes = [
-        ValueChange(one.key, one.version, None)
-        for one in values
-        if one.key.startswith(prefix) and one.data is not None
+        ValueChange(one.key, one.version, None) for one in values if one.key.startswith(prefix) and one.data is not None
     ]
     for start in range(0, len(changes), _BATCH):
         await store.exchange(Exchange(changes=changes[start : start + _BATCH]))

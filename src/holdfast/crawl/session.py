@@ -17,7 +17,7 @@ from holdfast.crawl.book import Book
 from holdfast.crawl.domains import Domains
 from holdfast.crawl.feed import Feed
 from holdfast.crawl.fetch import Fetcher
-from holdfast.crawl.frontier import Found, Frontier, breaker_name, share_gate
+from holdfast.crawl.frontier import Found, Frontier
 from holdfast.crawl.handling import Handling
 from holdfast.crawl.outputs import Done
 from holdfast.crawl.shares import Shares
@@ -29,6 +29,7 @@ from holdfast.redact import error_in_words
 from holdfast.runtime.crawl_origins import queue_of
 from holdfast.runtime.crawls import pending_in
 from holdfast.runtime.outage import AGAIN
+from holdfast.runtime.page_gates import breaker_name, share_gate
 from holdfast.runtime.runner import Room
 from holdfast.runtime.spec import TaskSpec
 from holdfast.runtime.worker import Exit, Worker, WorkerSettings

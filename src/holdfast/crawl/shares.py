@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.crawl.frontier import SHARES
 from holdfast.ports import Value, ValueChange
 from holdfast.runtime.crawls import VALUE
+from holdfast.runtime.page_gates import SHARES
 
 
 class _Owners(Struct):

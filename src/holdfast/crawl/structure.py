@@ -5,33 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.crawl.challenges import is_suspect, told_by
-from holdfast.crawl.page import HTML, Page
+from holdfast.crawl.page import Page
 from holdfast.crawl.trees import refuse_bad_selector
 
-__all__ = ["check", "check_fields", "refuse_bad_selector", "refuse_challenge"]
+__all__ = ["check", "check_fields", "refuse_bad_selector"]
 
 
 def check(page: Page, expect: Sequence[str], content_type: str | None) -> None:
-    """PageChanged where a challenge or a login came instead of the page, or where it is not as expected.
+    """PageChanged where the page is of another content type, or for the first selector that matches nothing.
 
-    That is: of another content type, or without a selector, of which the first that matches nothing is named. XHTML
-    passes for text/html, and so does a page without any content type.
+    XHTML passes for text/html, and so does a page without any content type.
     """
-    became = _became(page, content_type)
-    missing = None if became else next((selector for selector in expect if page.first(selector) is None), None)
-    if became or missing is not None or is_suspect(page.fetched):
-        _refuse_other(page, expect)
-    if became:
+    if became := _became(page, content_type):
         raise page.changed(became, became)
-    if missing is not None:
-        raise page.changed(f"nothing matches {missing}", f"no {missing}", selector=missing)
-
-
-def refuse_challenge(page: Page) -> None:
-    """PageChanged where a challenge or a login came instead of the page: for answers of an error status."""
-    if is_suspect(page.fetched):
-        _refuse_other(page, ())
+    for selector in expect:
+        if page.first(selector) is None:
+            raise page.changed(f"nothing matches {selector}", f"no {selector}", selector=selector)
 
 
 def _became(page: Page, content_type: str | None) -> str:
@@ -42,14 +31,6 @@ def _became(page: Page, content_type: str | None) -> str:
     if found == wanted or (wanted == "text/html" and found == "application/xhtml+xml"):
         return ""
     return f"{wanted} became {found}"
-
-
-def _refuse_other(page: Page, expect: Sequence[str]) -> None:
-    has_expected = None
-    if expect and page.content_type in HTML:
-        has_expected = any(page.first(selector) is not None for selector in expect)
-    if sign := told_by(page, has_expected=has_expected):
-        raise page.changed(f"a {sign.kind} page came instead, told by {sign.by}", sign.kind)
 
 
 def check_fields(item: Mapping[str, Any], fields: Sequence[str], page: Page) -> None:

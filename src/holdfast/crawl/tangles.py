@@ -19,7 +19,7 @@ MOST_COPIES: Final = 1_000_000
 """Formatting elements that are open at once, times the tags of the page; an element takes about 400 bytes."""
 
 _FEW_TAGS: Final = 1_500  # at worst 500,000 elements
-_MORE_TAGS: Final = 20_000  # at worst half a second for nesting
+_MORE_TAGS: Final = 30_000  # at worst a second or so for nesting
 _SHORT: Final = 65_536  # at worst a third of a second for attributes
 
 _PLAIN_REST: Final = r"""[^<>"']*+(?:"[^"<>]*+"[^<>"']*+|'[^'<>]*+'[^<>"']*+)*+>"""
@@ -43,9 +43,9 @@ _SEALS: Final = _BOUNDS | {"caption", "td", "th"}
 # Elements that end tags do not reach through unless they are of this kind themselves.
 _SPECIAL: Final = _BOUNDS | frozenset(
     """
-    address article aside blockquote center details dialog dir div dl fieldset figcaption figure footer form frameset
-    h1 h2 h3 h4 h5 h6 header hgroup iframe listing main menu nav noembed noframes noscript ol plaintext pre script search
-    section style summary textarea title ul xmp
+    address annotation-xml article aside blockquote center desc details dialog dir div dl fieldset figcaption figure
+    footer form frameset h1 h2 h3 h4 h5 h6 header hgroup iframe listing main menu mi mn mo ms mtext nav noembed noframes
+    noscript ol plaintext pre script search section style summary textarea title ul xmp
     """.split()
 )
 # Elements that end by themselves, or that others end: they are nested no deeper than those that do not.
@@ -55,6 +55,7 @@ _LIGHT: Final = frozenset(
     optgroup tr td th tbody thead tfoot colgroup caption rb rt rp rtc html head body
     """.split()
 )
+_FOREIGN: Final = frozenset({"annotation-xml", "desc", "foreignobject", "math", "mi", "mn", "mo", "ms", "mtext", "svg"})
 _FAR: Final = 50  # so far an end tag is looked after
 
 _ATTRIBUTE: Final = r"""[\s/]*+[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>]*+))?+"""
@@ -135,10 +136,10 @@ def _is_deep(html: str) -> bool:
 
 def _close(stack: list[str], name: str) -> None:
     """End the innermost element of this name and all within it, if the end tag reaches that far."""
-    is_special = name in _SPECIAL
+    is_special = name in _SPECIAL and name not in _FOREIGN
     for at in range(len(stack) - 1, max(len(stack) - _FAR, 0) - 1, -1):
         if stack[at] == name:
-            del stack[at:]
+            del stack[at : at + 1 if name == "form" else None]  # a form alone leaves those within it open
             return
         if stack[at] in _BOUNDS or (not is_special and stack[at] in _SPECIAL):
             return

@@ -26,6 +26,11 @@ LATER: Final = {
     "queues": Later(f"{_HERE}.queues", "queues", "Queues: list, pause, resume."),
     "streams": Later(f"{_HERE}.streams", "streams", "Streams: list, lag."),
     "rings": Later(f"{_HERE}.rings", "rings", "Rings: list, checkpoints, reset."),
+    "crawl": Later(
+        f"{_HERE}.crawl",
+        "crawl",
+        "Crawls: run, list, show, export, remove; their dead letters, and replays of kept pages.",
+    ),
     "schedules": Later(f"{_HERE}.schedules", "schedules", "Schedules of an app: list, pause, resume."),
     "token": Later(f"{_HERE}.token", "token", "Tokens for the HTTP API: new, check."),
     "top": Later(f"{_HERE}.top", "top", "States, rates, queues, breakers, workers and causes, live."),

@@ -32,6 +32,8 @@ class PagePayload(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The pages that have led here, one redirect after the other."""
     stored: bool = False
     """Parse the page that is kept with its dead letter, and do not fetch it."""
+    stored_attempt: int = 0
+    """With `stored`: only this attempt does so, and what is replayed later is fetched; 0 is every attempt."""
 
 
 class PageOrigin(Struct, frozen=True):

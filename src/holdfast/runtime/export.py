@@ -3,7 +3,8 @@
 An export has everything: the arguments as JSON, every attempt with its traceback, the reason. An import takes each
 line as work to be done again: a **queued** job with the same id, arguments, queue, priority and owners, so that
 importing twice makes one job. Its history stays in the file: a store takes in new jobs, not the past of others. A line
-whose arguments were written without their secrets, as over HTTP, is refused.
+whose arguments were written without their secrets, as over HTTP, is refused. A page of a crawl gets the gates of its
+domain, so that its crawl alone fetches it, in its turn.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from msgspec.structs import asdict, replace
 
 from holdfast.errors import ConfigError
 from holdfast.ports import Query, Store
+from holdfast.runtime.crawl_origins import QUEUE as CRAWLS
+from holdfast.runtime.crawl_origins import decode_page
 from holdfast.runtime.origins import origin_fields
+from holdfast.runtime.page_gates import gates_of
 from holdfast.types import JobRecord, JobState, NewJob
 
 FORMAT: Final = 1
@@ -92,7 +96,11 @@ def import_lines(lines: Iterable[str | bytes], *, gates: Gates | None = None) ->
     for number, line in enumerate(lines, start=1):
         if line.strip():
             job = _job_of(number, line)
-            jobs.append(job if gates is None else replace(job, gates=gates(job)))
+            if job.queue.startswith(CRAWLS):
+                job = replace(job, gates=_page_gates(number, job))
+            elif gates is not None:
+                job = replace(job, gates=gates(job))
+            jobs.append(job)
     return jobs
 
 
@@ -144,6 +152,19 @@ def _job_of(number: int, text: str | bytes) -> NewJob:
         idempotency_key=line.idempotency_key,
         trace=line.trace,
     )
+
+
+def _page_gates(number: int, job: NewJob) -> tuple[str, ...]:
+    """Those of its domain, which must be its URL's own: by it a page waits for its turn."""
+    try:
+        url = decode_page(job.payload).url
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"line {number}: is no page of a crawl: {error}") from error
+    scheme, *rest = url.split("/", 3)
+    is_own = scheme in {"http:", "https:"} and rest[:2] == ["", job.project] and job.project != ""
+    if job.task != job.queue or not is_own:
+        raise ConfigError(f"line {number}: is no page of the domain {job.project!r} and of {job.queue}: {url!r}")
+    return gates_of(job.queue.removeprefix(CRAWLS), job.project)
 
 
 def _as_json(data: bytes | None) -> Raw | str | None:

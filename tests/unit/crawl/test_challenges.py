@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 
 from holdfast.crawl.challenges import Sign, is_suspect, told_by, told_by_redirect
-from holdfast.crawl.structure import check, refuse_challenge
+from holdfast.crawl.page import Page
+from holdfast.crawl.patterns import Pattern
+from holdfast.crawl.rules import Rule, parse
 from holdfast.errors import PageChanged
 from tests.unit.crawl.pages import FIXTURES, URL, page, stored_page
 
@@ -29,6 +34,12 @@ TOLD = {
     "own_image_gate": (200, "captcha", "form"),
 }
 ORDINARY = sorted(path.stem for path in FIXTURES.glob("ok_*.html"))
+
+
+def check(answer: Page, expect: Sequence[str], content_type: str) -> None:
+    """As it is done for the page of a handler."""
+    rule = Rule(pattern=Pattern("**"), handle=lambda _: None, expect=tuple(expect), content_type=content_type)
+    asyncio.run(parse(answer, [rule], is_followed=False))
 
 
 @pytest.mark.parametrize("name", TOLD)
@@ -67,7 +78,6 @@ def test_an_ordinary_page_raises_no_alarm(name: str, status: int) -> None:
     answer = page(stored_page(name), status=status)
     assert told_by(answer) is None
     check(answer, (), "text/html")
-    refuse_challenge(answer)
 
 
 @pytest.mark.parametrize("name", [name for name in ORDINARY if 'class="price"' in stored_page(name)])
@@ -113,8 +123,20 @@ def test_a_captcha_beside_what_is_expected_is_part_of_the_page() -> None:
         check(page(body), [".price"], "text/html")
 
 
+def test_a_form_with_fields_of_its_own_is_no_captcha_page() -> None:
+    fields = '<input name="from"><input type="text" name="to">'
+    assert told_by(page(f'<form>{fields}<div class="h-captcha"></div><button>Search</button></form>')) is None
+
+
+def test_long_scripts_and_styles_are_nothing_to_read() -> None:
+    unseen = f"<body><style>{'.a{color:red} ' * 500}</style><noscript>{'x ' * 3_000}</noscript>"
+    unseen += f"<script>{'a = 1; ' * 1_000}</script>"
+    assert told_by(page(unseen + stored_page("cloudflare_old_form"))) == Sign("challenge", "Cloudflare")
+    assert told_by(page("<p>word </p>" * 1_000 + stored_page("cloudflare_old_form"))) is None
+
+
 def test_a_page_too_tangled_to_be_parsed_is_judged_by_its_headers_alone() -> None:
-    body = "captcha" + "<div>" * 21_000
+    body = "captcha" + "<div>" * 31_000
     assert told_by(page(body, status=403)) is None
     assert told_by(page(body, headers={"cf-mitigated": "challenge"})) == Sign("challenge", "Cloudflare")
 
@@ -135,7 +157,9 @@ def test_a_login_without_anything_expected_is_told() -> None:
 
 
 def test_a_refusal_with_a_login_is_told() -> None:
-    assert told_by(page(stored_page("login_form"), status=401)) == Sign("login", "form")
+    refused = page(stored_page("login_form"), status=401)
+    assert told_by(refused) == Sign("login", "form")
+    assert told_by(refused, has_expected=True) is None
 
 
 def test_a_login_that_was_asked_for_is_a_page_like_others() -> None:

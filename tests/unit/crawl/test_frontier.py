@@ -4,9 +4,10 @@ import msgspec
 import pytest
 
 from holdfast.crawl import frontier as module
-from holdfast.crawl.frontier import SHARES, Found, Frontier, gates_of, new_page, share_of
+from holdfast.crawl.frontier import Found, Frontier, new_page
 from holdfast.crawl.urls import page_id
 from holdfast.ports import Claim, Exchange, Query, WorkerRecord
+from holdfast.runtime.page_gates import SHARES, gates_of, share_of
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
 from holdfast.types import JobState

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -256,6 +257,54 @@ def test_a_file_that_is_moved_away_meanwhile_is_begun_anew(path: Path, output: B
     assert lines(path.with_name("aside")) == [{"n": 1}]
 
 
+def test_a_file_that_is_removed_with_its_ledger_meanwhile_is_begun_anew_with_a_new_one(
+    path: Path, output: BufferedOutput
+) -> None:
+    output.add(pages(1))
+    output.sync()
+    path.unlink()
+    Path(f"{path}.ledger").unlink()
+    assert output.has([page(1).id]) == set(), "what is gone is not known"
+    output.add(pages(2))
+    output.sync()
+    output.close()
+    assert write(path, 1, 2) == 2
+    assert lines(path) == [{"n": 2}, {"n": 1}]
+
+
+def test_a_folder_that_is_removed_meanwhile_and_comes_back_is_written_into(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "pages.jsonl"
+    path.parent.mkdir()
+    with closing(open_output(path, CRAWL)) as output:
+        output.add(pages(1))
+        output.sync()
+        shutil.rmtree(path.parent)
+        for _ in range(2):
+            with pytest.raises(StoreError, match=r"pages\.jsonl\.ledger: cannot be opened"):
+                output.add(pages(2))
+        path.parent.mkdir()
+        output.add(pages(2))
+        output.sync()
+        assert output.count == 1
+    assert write(path, 1, 2) == 2
+    assert lines(path) == [{"n": 2}, {"n": 1}]
+
+
+def test_without_its_ledger_nothing_more_is_added_until_the_file_is_moved_away(
+    path: Path, output: BufferedOutput
+) -> None:
+    output.add(pages(1))
+    output.sync()
+    Path(f"{path}.ledger").unlink()
+    with pytest.raises(ConfigError, match="exists, without the ledger"):
+        output.add(pages(2))
+    assert lines(path) == [{"n": 1}]
+    path.rename(path.with_name("aside"))
+    output.add(pages(2))
+    output.sync()
+    assert (lines(path), lines(path.with_name("aside"))) == ([{"n": 2}], [{"n": 1}])
+
+
 def test_a_ledger_that_is_none_is_refused(written: Path) -> None:
     ledger = Path(f"{written}.ledger")
     ledger.write_bytes(b"no database at all" * 100)
@@ -278,3 +327,14 @@ def test_a_second_one_is_refused_until_the_first_is_closed(path: Path) -> None:
         open_output(path, CRAWL)
     first.close()
     assert write(path, 2) == 2
+
+
+def test_a_second_one_is_refused_by_another_name_of_the_same_file_too(path: Path) -> None:
+    link = path.with_name("link.jsonl")
+    link.symlink_to(path.name)
+    with closing(open_output(link, CRAWL)) as first:
+        with pytest.raises(ConfigError, match="another process writes it"):
+            open_output(path, CRAWL)
+        first.add(pages(1))
+    assert sorted(one.name for one in path.parent.iterdir()) == ["link.jsonl", "pages.jsonl", "pages.jsonl.ledger"]
+    assert write(path, 1, 2) == 2

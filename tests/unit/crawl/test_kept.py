@@ -69,8 +69,9 @@ def test_a_huge_body_that_compresses_well_is_cut_where_it_is_read_back() -> None
     assert unpack(packed).body == b"a" * MOST_BODY
 
 
-def test_a_cut_does_not_part_a_character() -> None:
-    text = "".join(chr(0x4E00 + byte * 80) for byte in noise(300_000))
+@pytest.mark.parametrize("start", ["", "a", "ab"])
+def test_a_cut_does_not_part_a_character(start: str) -> None:
+    text = start + "".join(chr(0x4E00 + byte * 80) for byte in noise(300_000))
     kept = unpack(pack(fetched(text.encode()), NOW)).body
     assert len(kept) < len(text.encode())
     assert text.startswith(kept.decode("utf-8", "strict"))

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.crawl.frontier import SHARES
 from holdfast.crawl.shares import Shares
 from holdfast.ports import Value, ValueChange
+from holdfast.runtime.page_gates import SHARES
 
 
 class Fleet:

@@ -55,7 +55,12 @@ def test_a_content_type_that_is_as_expected_passes(sent: str, wanted: str | None
 
 @pytest.mark.parametrize(
     ("sent", "wanted"),
-    [("application/json", "text/html"), ("text/html", "application/json"), ("text/plain", "text/html")],
+    [
+        ("application/json", "text/html"),
+        ("text/html", "application/json"),
+        ("text/plain", "text/html"),
+        ("application/xhtml+xml", "text/plain"),
+    ],
 )
 def test_another_content_type_is_told_before_any_selector(sent: str, wanted: str) -> None:
     with pytest.raises(PageChanged) as changed:

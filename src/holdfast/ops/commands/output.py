@@ -42,9 +42,9 @@ def state(name: str) -> Cell:
     return name, STYLES.get(name, "")
 
 
-def echo_json(value: Any) -> None:
-    """One line of JSON."""
-    click.echo(msgspec.json.encode(value, enc_hook=str))
+def echo_json(value: Any, *, err: bool = False) -> None:
+    """One line of JSON; err: on standard error, where standard output has something else."""
+    click.echo(msgspec.json.encode(value, enc_hook=str), err=err)
 
 
 def console() -> Console:

@@ -33,7 +33,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help=_JSON_HELP)
 
 def load_app(target: str) -> App:
     """The app that a target names; Failed says in one line why there is none."""
-    found = loaded(target)
+    return _as_app(loaded(target), target)
+
+
+def _as_app(found: object, target: str) -> App:
     if not isinstance(found, App):
         raise Unusable(f"cannot load {target}: it is a {type(found).__name__}, not a holdfast.App")
     return found
@@ -74,10 +77,14 @@ def _apps_beside(error: BaseException) -> str:
 
 
 def find_app(url: str | None, target: str | None) -> App:
-    """The app that the options name; nothing is opened yet."""
+    """The app that the options name, or whose crawler they name; nothing is opened yet."""
     if url:
         return App(url)
-    return load_app(target) if target else App()
+    if not target:
+        return App()
+    found = loaded(target)
+    owner = getattr(found, "app", None)
+    return owner if isinstance(owner, App) else _as_app(found, target)
 
 
 def help_for(url: str | None, target: str | None) -> str:
@@ -151,9 +158,13 @@ def _with_app(fn: Callable[..., None], use: Callable[[App, str], AbstractContext
 
 
 def of_group() -> dict[str, Any]:
-    """The options that were given to the group of the command that runs."""
-    parent = click.get_current_context().parent
-    return {} if parent is None else parent.params
+    """The options that were given to the groups of the command that runs; those of the nearest one count."""
+    given: dict[str, Any] = {}
+    group = click.get_current_context().parent
+    while group is not None:
+        given = {name: value for name, value in group.params.items() if value} | given
+        group = group.parent
+    return given
 
 
 class ViewGroup(click.Group):
@@ -178,7 +189,7 @@ class ViewGroup(click.Group):
 
     def _first_foreign_option(self, ctx: click.Context, args: list[str]) -> int | None:
         """Where the first option is that is not the group's own; None when a command or nothing comes before it."""
-        own = _options_of(self, ctx)
+        own = options_of(self, ctx)
         at = 0
         while at < len(args) and args[at].startswith("-"):
             option = own.get(args[at].partition("=")[0])
@@ -192,13 +203,14 @@ class ViewGroup(click.Group):
         """The command that knows all of these options; without one, the first that knows the first of them."""
         given = [arg.partition("=")[0] for arg in args if arg.startswith("--")]
         views = [name for name in dict.fromkeys([next(iter(self.commands)), "list"]) if name in self.commands]
-        known = {name: _options_of(self.commands[name], ctx) for name in views}
+        known = {name: options_of(self.commands[name], ctx) for name in views}
         whole = [name for name in views if all(option in known[name] for option in given)]
         some = [name for name in views if given and given[0] in known[name]]
         return next(iter(whole or some), None)
 
 
-def _options_of(command: click.Command, ctx: click.Context) -> dict[str, click.Option]:
+def options_of(command: click.Command, ctx: click.Context) -> dict[str, click.Option]:
+    """The options of a command, by each of their names."""
     options = (one for one in command.get_params(ctx) if isinstance(one, click.Option))
     return {name: option for option in options for name in option.opts}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -17,6 +17,7 @@ REDIRECTS: Final = (301, 302, 303, 307, 308)
 _BRANCHES: Final = 6
 """How many pages hang on one that leads on."""
 _NAV: Final = 4
+_TRIES: Final = 32
 _MASK: Final = (1 << 64) - 1
 _FATE, _WAIT, _LINKS, _TARGET = range(4)
 """What chance is asked for: one question's answer says nothing about another's."""
@@ -95,7 +96,7 @@ class Site(Struct, frozen=True, kw_only=True, dict=True):
         """What becomes of those who ask for a page."""
         if not 0 <= page < self.pages:
             raise IndexError(f"page {page}: there are {self.pages}, numbered from 0")
-        faults = self.host_faults.get(self.host_of(page), self.faults)
+        faults = self._faults_of(page)
         kind = self._kind(page, faults) if faults and page >= self.hosts else "ok"
         fate = FATES[kind]
         if fate.retry_after_s:
@@ -161,6 +162,9 @@ class Site(Struct, frozen=True, kw_only=True, dict=True):
     def _rank(self, page: int) -> int | None:
         return page if isinstance(self._live, range) else self._ranks.get(page)
 
+    def _faults_of(self, page: int) -> Mapping[Kind, float]:
+        return self.host_faults.get(self.host_of(page), self.faults)
+
     def _kind(self, page: int, faults: Mapping[Kind, float]) -> Kind:
         left = self._chance(page, _FATE) / (_MASK + 1)
         for kind, share in faults.items():
@@ -170,24 +174,15 @@ class Site(Struct, frozen=True, kw_only=True, dict=True):
         return "ok"
 
     def _target(self, page: int) -> int:
-        """A page of the same host that is plainly fine."""
-        candidates = (home % self.pages for home in self._walk(page))
-        return next(
-            other
-            for other in candidates
-            if other == self.host_of(page)
-            or (
-                self.host_of(other) == self.host_of(page)
-                and self._kind(other, self.host_faults.get(self.host_of(page), self.faults)) == "ok"
-            )
-        )
-
-    def _walk(self, page: int) -> Iterator[int]:
+        """A page of the same host that is plainly fine; its home page, where no other is soon found."""
+        host, faults = self.host_of(page), self._faults_of(page)
         chance = self._chance(page, _TARGET)
-        for _ in range(32):
+        for _ in range(_TRIES):
             chance = mixed(chance)
-            yield chance
-        yield self.host_of(page)
+            other = chance % self.pages
+            if other >= self.hosts and self.host_of(other) == host and self._kind(other, faults) == "ok":
+                return other
+        return host
 
     def _chance(self, page: int, question: int) -> int:
         """64 bits that depend on the seed, the page and the question, and on nothing else."""
