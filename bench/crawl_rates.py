@@ -67,7 +67,8 @@ def _run(subject: Subject, site: SiteProcess, folder: Path, rate: Rate) -> None:
         with crawling(subject, site, folder) as process:
             must_end_well(subject, process, folder, LIMIT_S)
     except Failed as error:
-        rate.trouble = str(error)
+        say(str(error))
+        rate.trouble = str(error).rstrip().rpartition("\n")[2]
         return
     rate.whole_s.append(time.perf_counter() - began)
     log = site.log()[before:]

@@ -1,4 +1,7 @@
-"""Row 52: a webhook's URL leads into the inner network, by whatever spelling, name or detour. Nothing is reached."""
+"""Row 52: the URL of a webhook, or of a page, leads into the inner network, by whatever spelling, name or detour.
+
+Nothing is reached.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from holdfast import App
 from holdfast.addresses import AddressGuard, networks
 from holdfast.alerts import Notice, Webhook
-from holdfast.errors import ConfigError, Permanent, Transient
+from holdfast.crawl import Crawler, connecting
+from holdfast.crawl.fetch import Fetcher, FetchLimits
+from holdfast.errors import ConfigError, PageError, PageRefused, Permanent, Transient
 from holdfast.testing import ManualClock
 from tests.faults.conftest import Report
 from tests.receiver import Receiver, status
@@ -151,3 +157,63 @@ async def test_a_redirect_leads_nowhere(code: int, inner: Receiver, clock: Manua
         with pytest.raises(Permanent):
             await hook.deliver(NOTICE)
     assert (len(outer.asked), inner.asked) == (1, [])
+
+
+# ---------------------------------------------------------------- crawls
+
+
+def fetcher_with(guard: AddressGuard, clock: ManualClock) -> Fetcher:
+    return Fetcher(user_agent="t", clock=clock, limits=FetchLimits(), guard=guard, connections=8)
+
+
+async def test_a_crawl_reaches_nothing_of_the_inner_network(
+    inner: Receiver, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, report: Report
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, inner.url())
+    names = {f"n{n}.example": address for n, address in enumerate(ADDRESSES)}
+    async with fetcher_with(AddressGuard(), clock) as fetcher:
+        for url in [*(f"http://{host}:{inner.port}/" for host in HOSTS), *OTHERS]:
+            with pytest.raises(PageError):
+                await fetcher.get(url)
+    async with fetcher_with(AddressGuard(resolve=lambda host, _: [names[host]]), clock) as fetcher:
+        for name in names:
+            with pytest.raises(PageRefused, match="may not be connected to"):
+                await fetcher.get(f"https://{name}/")
+    assert inner.asked == []
+    tried = len(HOSTS) + len(OTHERS) + len(names)
+    report(f"row 52: a crawl, {tried} spellings, names and schemes, with proxies set: reached {len(inner.asked)}")
+
+
+async def test_a_crawl_follows_neither_redirects_nor_changing_names_into_the_inner_network(
+    inner: Receiver, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connecting, "NAMES_KEPT_S", 0)
+    asked = 0
+
+    def changing(_host: str, _port: int) -> list[str]:
+        nonlocal asked
+        asked += 1
+        return ["127.0.0.2"] if asked % 2 else ["127.0.0.1"]
+
+    guard = AddressGuard(networks("allow", ["127.0.0.2/32"]), changing)
+    async with fetcher_with(guard, clock) as fetcher:
+        for _ in range(10):  # nobody listens at the one address, and the other is refused
+            with pytest.raises(PageError):
+                await fetcher.get(inner.url("rebind.example"))
+        for code in (301, 302, 303, 307, 308):
+            with Receiver(status(code, Location=inner.url()), host="127.0.0.2") as outer:
+                with pytest.raises(PageRefused, match="may not be connected to"):
+                    await fetcher.get(outer.url())
+                assert len(outer.asked) == 1
+    assert (asked, inner.asked) == (10, [])
+
+
+async def test_a_crawl_with_seeds_in_the_inner_network_ends_without_having_asked(inner: Receiver) -> None:
+    app = App("memory://")
+    summary = await Crawler(app, robots=False).arun(inner.url(), inner.url("localhost"))
+    assert (summary.dead, summary.done, inner.asked) == (2, 0, [])
+    allowed = Crawler(app, name="allowed", robots=False, follow=False, allow_private=["127.0.0.0/8"])
+    await allowed.arun(inner.url())
+    await app.aclose()
+    assert len(inner.asked) == 1, "the same is asked where it is allowed"

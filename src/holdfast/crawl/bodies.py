@@ -38,13 +38,16 @@ class Body:
         self._stages = self._stages_of(encodings) if encodings else ()
 
     def add(self, chunk: bytes) -> None:
-        """Take the next bytes as they were sent."""
+        """Take the next bytes as they were sent. What makes it too large is taken first, and then refused."""
         self._sent += len(chunk)
-        if self._sent > self._max_bytes:
-            raise self._too_large()
         if not self._stages:
             self._parts.append(chunk)
-            return
+        if self._sent > self._max_bytes:
+            raise self._too_large()
+        if self._stages:
+            self._decompress(chunk)
+
+    def _decompress(self, chunk: bytes) -> None:
         pieces: Iterable[bytes] = (chunk,)
         for stage in self._stages:
             pieces = stage.decoded(pieces)
@@ -59,7 +62,7 @@ class Body:
             raise self._damaged("truncated", "its compressed body stops in the middle")
 
     def so_far(self) -> bytes:
-        """What there is, whole or not."""
+        """What there is, whole or not; of what was refused as too large, a little more than `max_bytes`."""
         parts = self._parts
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -132,9 +135,9 @@ class _Stage:
                 piece, data = self._step(self._stream, data)
                 is_full = len(piece) == _PIECE and self._stream is not None  # more may wait inside, its input all read
                 if piece:
+                    yield piece
                     self._size += len(piece)
                     self._grown(self._size, self._members)
-                    yield piece
 
     def _begin(self, head: bytes) -> None:
         """A stream begins with these bytes; or, after a whole one, what is no part of the body."""

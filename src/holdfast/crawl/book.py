@@ -72,6 +72,9 @@ class Book:
         if reply.values:
             self._seen = max(self._seen, reply.values[-1].version)
         self.absorb(reply.values)
+        refused = [change for change, is_done in zip(changes, reply.changed, strict=True) if not is_done]
+        if any(self._expected(change.key) == change.expected for change in refused):
+            self._forget_all()
         return reply
 
     # ---- the crawl itself
@@ -163,6 +166,17 @@ class Book:
 
     # ---- inside
 
+    def _expected(self, key: str) -> int:
+        value = self._values.get(key)
+        return 0 if value is None or value.data is None else value.version
+
+    def _forget_all(self) -> None:
+        """A change was refused although nothing newer came: the store was set back, so read it all again."""
+        known, self._values, self._held, self._seen = self._values, {}, {}, 0
+        for value in known.values():
+            if value.data is not None and self._on_value is not None:
+                self._on_value(Value(value.key, 0, None))
+
     def _take(self, value: Value) -> None:
         self._values[value.key] = value
         domain = self.held_domain(value)
@@ -177,8 +191,7 @@ class Book:
             data = make()
             if data == (None if value is None else value.data):
                 return
-            version = 0 if value is None or value.data is None else value.version
-            reply = await self.exchange(ValueChange(key, version, data))
+            reply = await self.exchange(ValueChange(key, self._expected(key), data))
             if all(reply.changed):
                 return
         raise StoreError(f"{key} is changed by others all the time; try again")

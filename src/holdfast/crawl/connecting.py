@@ -15,17 +15,30 @@ from holdfast.crawl.extras import wanted
 from holdfast.errors import Transient
 
 with wanted():
-    from aiohttp import TCPConnector
+    from aiohttp import (
+        ClientConnectionError,
+        ClientConnectorError,
+        ClientHandlerType,
+        ClientOSError,
+        ClientRequest,
+        ClientResponse,
+        ClientTimeout,
+        ServerDisconnectedError,
+        TCPConnector,
+    )
     from aiohttp.abc import AbstractResolver, ResolveResult
+    from aiohttp.connector import Connection
+    from aiohttp.tracing import Trace
 
 NAMES_KEPT_S: Final = 60
 """How long the addresses of a name are used before it is looked up again."""
 MOST_NAMES: Final = 10_000
 MOST_IDLE: Final = 256
 """Connections without a request, over all domains; a crawl of a million domains must not run out of files."""
-_LOOKUPS: Final = 16
+_LOOKUPS: Final = 64
+"""Names that are looked up at a time. Each thread may wait half a minute for a name server that does not answer."""
 
-made_connection: ContextVar[list[bool] | None] = ContextVar("made_connection", default=None)
+_made: ContextVar[list[bool] | None] = ContextVar("made", default=None)
 """Where a request is told that it needed a new connection: what fails on one is no leftover of an earlier request."""
 
 
@@ -58,6 +71,18 @@ class GuardedConnector(TCPConnector):
         """Whether so many connections are open that none more should be kept for later."""
         return len(self._open) > self.limit + MOST_IDLE
 
+    async def connect(self, req: ClientRequest, traces: list[Trace], timeout: ClientTimeout) -> Connection:
+        """A new connection, or a kept one on which nothing came since its last answer.
+
+        What came without being asked for would be taken for the answer to this request.
+        """
+        while True:
+            connection = await super().connect(req, traces, timeout)
+            protocol = connection.protocol
+            if _made.get() or protocol is None or not protocol.should_close:
+                return connection
+            connection.close()
+
     async def close(self, *, abort_ssl: bool = False) -> None:
         """Close every connection and end the look-ups; one that is under way goes on to its own end, unused."""
         await super().close(abort_ssl=abort_ssl)
@@ -67,11 +92,27 @@ class GuardedConnector(TCPConnector):
         family, kind, protocol, _, address = info
         if not self._guard.allows(address[0]):
             raise NotAllowed(f"{address[0]} may not be connected to")
-        if (made := made_connection.get()) is not None:
+        if (made := _made.get()) is not None:
             made.append(True)
         opened = socket.socket(family, kind, protocol)
         self._open.add(opened)
         return opened
+
+
+async def sent_once(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+    """Keep aiohttp from sending a request twice, unless it was sent on a kept connection."""
+    made: list[bool] = []
+    token = _made.set(made)
+    try:
+        return await handler(request)
+    except ClientConnectorError:
+        raise
+    except (ClientOSError, ServerDisconnectedError) as error:
+        if made:
+            raise ClientConnectionError(str(error) or "the connection was closed") from error
+        raise
+    finally:
+        _made.reset(token)
 
 
 class _GuardedResolver(AbstractResolver):

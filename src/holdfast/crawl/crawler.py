@@ -172,6 +172,9 @@ class Crawler:
         )
         self.rules: list[Rule] = []
         self._session: Session | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Where it runs; None while it does not."""
+        self._is_stopping = False
 
     # ---- handlers
 
@@ -235,42 +238,64 @@ class Crawler:
         on_progress: Callable[[Progress], None] | None = None,
     ) -> CrawlSummary:
         """The same for async code; signals are yours: call `stop` to end it."""
-        if self._session is not None:
+        if self._loop is not None:
             raise ConfigError(f"the crawl {self.name} runs in this process already")
         places = [_seed(seed) for seed in seeds]
-        settings = self.settings
-        fetcher = Fetcher(
-            user_agent=settings.user_agent,
-            clock=self.app.clock,
-            limits=settings.limits,
-            guard=AddressGuard(settings.allow),
-            connections=settings.concurrency,
-            verify_tls=settings.verify_tls,
-        )
-        feed, path = None, ""
-        if out is not None:
-            record = await Book(self.app.store, self.name).begin(places)
-            output = await asyncio.to_thread(open_output, out, self.name, crawl_id=record.id)
-            path = output.path
-            feed = Feed(self.app.store, self.name, output, clock=self.app.clock)
-        async with fetcher:
-            self._session = session = Session(self, fetcher, feed, path, on_progress)
-            is_finished = False
-            try:
-                if feed is not None:
-                    feed.start()
-                summary = await session.run(places)
-                is_finished = summary.is_finished
-            finally:
-                self._session = None
-                if feed is not None:
-                    await feed.close(catch_up=is_finished)
-        return summary
+        self._loop, self._is_stopping = asyncio.get_running_loop(), False
+        try:
+            return await self._crawl(places, out, on_progress)
+        finally:
+            self._loop = None
 
     def stop(self) -> None:
-        """Finish the active requests, save, and have `run` return. From its own event loop."""
+        """Finish the active requests, save, and have `run` return; nothing happens where none runs. From any thread."""
+        loop = self._loop
+        if loop is None:
+            return
+        with suppress(RuntimeError):  # it has come to its end meanwhile
+            loop.call_soon_threadsafe(self._stop)
+
+    def _stop(self) -> None:
+        self._is_stopping = True
         if self._session is not None:
             self._session.stop()
+
+    async def _crawl(
+        self,
+        seeds: Sequence[str],
+        out: str | os.PathLike[str] | None,
+        on_progress: Callable[[Progress], None] | None,
+    ) -> CrawlSummary:
+        settings = self.settings
+        feed, path = None, ""
+        if out is not None:
+            record = await Book(self.app.store, self.name).begin(seeds)
+            output = await asyncio.to_thread(open_output, out, self.name, crawl_id=f"{record.started_at:.6f}")
+            path = output.path
+            feed = Feed(self.app.store, self.name, output, clock=self.app.clock)
+        is_finished = False
+        try:
+            fetcher = Fetcher(
+                user_agent=settings.user_agent,
+                clock=self.app.clock,
+                limits=settings.limits,
+                guard=AddressGuard(settings.allow),
+                connections=settings.concurrency,
+                verify_tls=settings.verify_tls,
+            )
+            async with fetcher:
+                self._session = Session(self, fetcher, feed, path, on_progress)
+                if self._is_stopping:
+                    self._session.stop()
+                if feed is not None:
+                    feed.start()
+                summary = await self._session.run(seeds)
+                is_finished = summary.is_finished
+                return summary
+        finally:
+            self._session = None
+            if feed is not None:
+                await feed.close(catch_up=is_finished)
 
     async def _run_with_signals(
         self,
@@ -312,6 +337,7 @@ class Crawler:
             given=_Whole(),
             in_flight=settings.concurrency,
             breaker_scope="project",
+            is_snooze_success=False,
         )
 
 

@@ -18,9 +18,10 @@ _MOST_IDLE: Final = 2_000
 """So many domains are remembered of which nothing was learnt, and that rest for nothing."""
 _MOST: Final = 20_000
 """Beyond so many, also what was learnt of a domain is forgotten; about 40 MB."""
-_MOST_NAMED: Final = 5_000
+_MOST_NAMED: Final = 2_000
 """A claim names so many domains, beside those with something in flight: each costs time with every claim."""
 _ABOUT_S: Final = 0.01
+_A_WHILE_S: Final = 60.0
 _REPORTED: Final = 30
 _LATELY: Final = 0.2
 
@@ -108,6 +109,14 @@ class Domain:
             return None
         left_s = self.shut_until_s - now_s
         return left_s if left_s > 0.0 else self.pace.opens_in_s(now_s)
+
+    def is_too_soon(self, now_s: float) -> bool:
+        """Whether it may not be asked now because of when it was asked last; of a rest the store knows.
+
+        Not where that is for long: the other domains of its share would wait with it.
+        """
+        wait_s = self.pace.opens_in_s(now_s)
+        return wait_s is not None and wait_s <= _A_WHILE_S and now_s + wait_s > self.pace.held_until_s + _ABOUT_S
 
     @contextmanager
     def handling(self) -> Iterator[None]:
@@ -253,8 +262,9 @@ class Domains:
         return min((wait for wait in waits if wait is not None), default=None)
 
     def busy_shares(self) -> set[int]:
-        """The shares of which something is in flight, or about to be."""
-        return {one.share for one in self._busy.values() if one.is_asked}
+        """The shares of which something is in flight, or would be asked too soon by a process that asks it next."""
+        now_s = self._clock.monotonic()
+        return {one.share for one in self._busy.values() if one.is_asked or one.is_too_soon(now_s)}
 
     def forget_flights(self) -> None:
         """Nothing is in flight any more: the worker that had it has ended."""

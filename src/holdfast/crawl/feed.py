@@ -7,6 +7,8 @@ import logging
 from contextlib import suppress
 from typing import Final
 
+from msgspec import Raw
+
 from holdfast.clock import chance
 from holdfast.crawl.outputs import Done, Output
 from holdfast.crawl.reconcile import Walk
@@ -16,7 +18,9 @@ from holdfast.runtime.outage import AGAIN
 from holdfast.types import Rng
 
 MOST_WAITING: Final = 5_000
+MOST_WAITING_BYTES: Final = 64 * 1024 * 1024
 _BATCH: Final = 500
+_BATCH_BYTES: Final = 2 * 1024 * 1024
 _EVERY_S: Final = 1.0
 _logger = logging.getLogger("holdfast.crawl")
 
@@ -36,6 +40,7 @@ class Feed:
         self._clock = clock
         self._rng = rng
         self._waiting: list[Done] = []
+        self._bytes = 0
         self._walk: Walk | None = None
         self._is_unsynced = False
         self._due_at = 0.0
@@ -50,7 +55,7 @@ class Feed:
     @property
     def is_full(self) -> bool:
         """Whether so many pages wait that no more should be fetched for a moment."""
-        return len(self._waiting) > MOST_WAITING
+        return len(self._waiting) > MOST_WAITING or self._bytes >= MOST_WAITING_BYTES
 
     def start(self) -> None:
         """Begin to write."""
@@ -62,10 +67,11 @@ class Feed:
         if self._is_resting:
             return
         self._waiting.append(done)
+        self._bytes += sum(memoryview(item).nbytes for item in done.items if isinstance(item, Raw))
         if len(self._waiting) == 1 and not self._is_unsynced:
             self._due_at = self._clock.monotonic() + _EVERY_S
             self._stir.set()
-        elif len(self._waiting) >= _BATCH:
+        elif self._is_batch:
             self._stir.set()
 
     async def close(self, *, catch_up: bool = True) -> None:
@@ -87,6 +93,15 @@ class Feed:
 
     # ---------------------------------------------------------------- the loop
 
+    @property
+    def _is_batch(self) -> bool:
+        return len(self._waiting) >= _BATCH or self._bytes >= _BATCH_BYTES
+
+    def _take(self) -> list[Done]:
+        """All that waits, which waits no more."""
+        pages, self._waiting, self._bytes = self._waiting, [], 0
+        return pages
+
     async def _run(self) -> None:
         while not self._is_closing:
             try:
@@ -97,7 +112,7 @@ class Feed:
     async def _step(self) -> None:
         await self._gather()
         is_due = self._clock.monotonic() >= self._due_at
-        if len(self._waiting) >= _BATCH or is_due:
+        if self._is_batch or is_due:
             await self._write(is_due)
         if self._walk is not None:
             await self._walk.step()
@@ -107,7 +122,7 @@ class Feed:
 
     async def _gather(self) -> None:
         """Wait until there is enough to write, or what there is has waited for long enough."""
-        if self._walk is not None or len(self._waiting) >= _BATCH:
+        if self._walk is not None or self._is_batch:
             return
         left_s = self._due_at - self._clock.monotonic() if self._waiting or self._is_unsynced else None
         if left_s is None or left_s > 0.0:
@@ -117,7 +132,7 @@ class Feed:
         self._stir.clear()
 
     async def _write(self, is_due: bool) -> None:
-        pages, self._waiting = self._waiting, []
+        pages = self._take()
         if not (pages or self._is_unsynced):
             return
         self._is_unsynced = True
@@ -136,7 +151,7 @@ class Feed:
             _logger.error("the output %s cannot be written: %s; it is tried until it can", where, error, exc_info=cause)
         self.problem = " ".join(str(error).split()) or type(error).__name__
         self._is_resting = True
-        self._waiting.clear()
+        self._take()
         with suppress(TimeoutError):
             async with self._clock.timeout(AGAIN.delay(self._tries, rng=self._rng)):
                 while not self._is_closing:
@@ -152,8 +167,7 @@ class Feed:
             _logger.warning("the output %s is written again, and has all it lacked", self._output.path)
 
     async def _finish(self, catch_up: bool) -> None:
-        pages, self._waiting = self._waiting, []
-        await asyncio.to_thread(self._output.add, pages)
+        await asyncio.to_thread(self._output.add, self._take())
         await asyncio.to_thread(self._output.sync)
         if catch_up:
             walk = Walk(self._store, self._crawl, self._output)

@@ -13,22 +13,25 @@ from msgspec import Struct
 
 from holdfast.addresses import AddressGuard
 from holdfast.crawl.bodies import ACCEPTED, Body
-from holdfast.crawl.connecting import GuardedConnector, made_connection
+from holdfast.crawl.connecting import GuardedConnector, sent_once
 from holdfast.crawl.extras import wanted
 from holdfast.crawl.fetch_failures import page_error, refused
 from holdfast.crawl.fetched import Fetched, media_type, plain_headers, refuse_status
 from holdfast.crawl.time_limits import TimeLimit, TimeLimits
 from holdfast.crawl.urls import canonical
-from holdfast.errors import ConfigError, PageError
+from holdfast.errors import ConfigError, PageError, PageRefused
 from holdfast.policy import bounds
 from holdfast.ports import Clock
 
 with wanted():
     import aiohttp
-    from aiohttp import ClientConnectionError, ClientHandlerType, ClientOSError, ClientRequest, ClientResponse
+    from aiohttp import ClientResponse
     from yarl import URL
 
 __all__ = ["FetchLimits", "Fetched", "Fetcher", "refuse_status"]
+
+LONGEST_HEADER: Final = 64 * 1024
+"""Of one header. Real sites send policies of more than aiohttp's 8 KiB; browsers take 256 KiB of all together."""
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _ACCEPT: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -103,8 +106,9 @@ class Fetcher:
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=limits.connect_s, sock_read=None),
             auto_decompress=False,
+            max_field_size=LONGEST_HEADER,
             trust_env=False,
-            middlewares=(_sent_once,),
+            middlewares=(sent_once,),
         )
         return self
 
@@ -115,17 +119,23 @@ class Fetcher:
         await self._session.close()
 
     async def get(
-        self, url: str, *, headers: Mapping[str, str] | None = None, follows: Callable[[str], bool] | None = None
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        follows: Callable[[str], bool] | None = None,
+        first_bytes: int | None = None,
     ) -> Fetched:
         """The answer to a canonical URL. Raises FetchFailed where none came, and PageRefused where it breaks a limit.
 
         headers: sent to the origin of the URL alone, and not where a redirect leads elsewhere.
         follows: asked with the URL of each redirect; where it says no, the redirect itself is the answer.
+        first_bytes: so many are enough, and a little more may come. A larger body is cut, and no `max_bytes` counts.
         """
         if not _SENDABLE.fullmatch(url):
             raise refused(url, "not http", "not an http or https URL that could be sent")
         limit = self._time.begin()
-        trip = _Trip(url, limit)
+        trip = _Trip(url, limit, first_bytes)
         response: ClientResponse | None
         try:
             with limit:
@@ -184,24 +194,43 @@ class Fetcher:
 
     async def _read(self, trip: _Trip, response: ClientResponse) -> None:
         encodings = response.headers.getall("Content-Encoding", None)
-        body = trip.body = Body(trip.url, ",".join(encodings) if encodings else "", self._limits.max_bytes)
-        body.expect(response.content_length)
+        is_part_enough = trip.first_bytes is not None
+        most = self._limits.max_bytes if trip.first_bytes is None else trip.first_bytes
+        body = trip.body = Body(trip.url, ",".join(encodings) if encodings else "", most)
+        if not is_part_enough:
+            body.expect(response.content_length)
         content = response.content
         heard = trip.limit.heard
         while chunk := await content.readany():
             heard()
-            body.add(chunk)
+            try:
+                body.add(chunk)
+            except PageRefused:
+                if is_part_enough:
+                    return
+                raise
         body.end()
 
 
 class _Trip:
     """What has come of one `get` so far."""
 
-    __slots__ = ("url", "final_url", "limit", "first_byte_s", "redirects", "redirect_to", "response", "body")
+    __slots__ = (
+        "url",
+        "final_url",
+        "limit",
+        "first_bytes",
+        "first_byte_s",
+        "redirects",
+        "redirect_to",
+        "response",
+        "body",
+    )
 
-    def __init__(self, url: str, limit: TimeLimit) -> None:
+    def __init__(self, url: str, limit: TimeLimit, first_bytes: int | None) -> None:
         self.url = self.final_url = url
         self.limit = limit
+        self.first_bytes = first_bytes
         self.first_byte_s = 0.0
         self.redirects: tuple[str, ...] = ()
         self.redirect_to = ""
@@ -251,22 +280,10 @@ def _target(trip: _Trip, response: ClientResponse) -> str:
 
 def _address(url: str) -> URL:
     try:
-        return URL(url, encoded=True)
+        address = URL(url, encoded=True)
+        is_usable = bool(address.host and address.port)  # a port that is none is told when it is read
     except ValueError as error:
         raise refused(url, "not http", str(error)) from error
-
-
-async def _sent_once(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-    """Keep aiohttp from sending a request twice, unless it was sent on a kept connection."""
-    made: list[bool] = []
-    token = made_connection.set(made)
-    try:
-        return await handler(request)
-    except aiohttp.ClientConnectorError:
-        raise
-    except (ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        if made:
-            raise ClientConnectionError(str(error) or "the connection was closed") from error
-        raise
-    finally:
-        made_connection.reset(token)
+    if not is_usable:
+        raise refused(url, "not http", "names no host that could be asked")
+    return address

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -65,6 +66,7 @@ class Frontier:
         self._crawl = crawl
         self._clock = clock
         self._most = most_pages
+        self._counting = asyncio.Lock()
         self._seen: dict[str, None] = {}
         self.known = 0
         """Pages of the crawl that are in the store, as far as this process knows."""
@@ -81,20 +83,27 @@ class Frontier:
         Sent twice, it changes nothing the second time. A store that is away is waited for, a minute at most.
         """
         wanted = [one for one in found if one.url not in self._seen]
-        new = 0
-        for start in range(0, len(wanted), _BATCH):
-            if self._most is not None and self.known >= self._most:
-                break
-            part = wanted[start : start + _BATCH]
-            if self._most is not None:
-                part = part[: self._most - self.known]
-            jobs = [new_page(self._crawl, one) for one in part]
-            answers = await insist(lambda jobs=jobs: self._store.enqueue(jobs), _PATIENCE_S, self._clock, chance)  # type: ignore[misc]
-            n = sum(answer.is_new for answer in answers)
-            self.known += n
-            new += n
-            self._remember(part)
+        new = start = 0
+        while start < len(wanted):
+            if self._most is None:
+                part = wanted[start : start + _BATCH]
+                new += await self._send(part)
+            else:
+                async with self._counting:  # or several at a time would each take the last places
+                    part = wanted[start : start + max(0, min(_BATCH, self._most - self.known))]
+                    if not part:
+                        break
+                    new += await self._send(part)
+            start += len(part)
+        return new
+
+    async def _send(self, part: Sequence[Found]) -> int:
+        jobs = [new_page(self._crawl, one) for one in part]
+        answers = await insist(lambda: self._store.enqueue(jobs), _PATIENCE_S, self._clock, chance)
+        new = sum(answer.is_new for answer in answers)
+        self.known += new
         self.found += new
+        self._remember(part)
         return new
 
     def _remember(self, found: Iterable[Found]) -> None:

@@ -18,11 +18,11 @@ from holdfast.crawl.fetch_failures import refused
 from holdfast.crawl.frontier import Found, Frontier
 from holdfast.crawl.kept import pack, unpack
 from holdfast.crawl.pace import Outcome
-from holdfast.crawl.page import Item, Link, Page, item_id
-from holdfast.crawl.robots import Robots, meaning_of
+from holdfast.crawl.page import Item, Link, Page
+from holdfast.crawl.robots import LONGEST, Robots, meaning_of
 from holdfast.crawl.rules import Parsed, challenged
 from holdfast.crawl.scope import Scope
-from holdfast.crawl.urls import canonical, domain_of, page_id
+from holdfast.crawl.urls import canonical, domain_of, item_id, page_id
 from holdfast.errors import BadStatus, FetchFailed, PageError, StoreError
 from holdfast.policy.classify import classify
 from holdfast.ports import Clock, Delivery, Store
@@ -183,13 +183,15 @@ class Handling:
                 async with self._clock.timeout(until_s - now_s if wait_s is None else max(wait_s, 0.001)):
                     await domain.freed.wait()
 
-    async def _get(self, url: str, domain: Domain, *, follows: Callable[[str], bool] | None) -> Fetched | Snooze:
+    async def _get(
+        self, url: str, domain: Domain, *, follows: Callable[[str], bool] | None, first_bytes: int | None = None
+    ) -> Fetched | Snooze:
         """One request, whose place in the domain's pace is taken already."""
         began_s = self._clock.monotonic()
         outcome: Outcome | None = Outcome.FAILED
         retry_after_s, fetched = None, None
         try:
-            fetched = await self._fetcher.get(url, headers=self._headers, follows=follows)
+            fetched = await self._fetcher.get(url, headers=self._headers, follows=follows, first_bytes=first_bytes)
             self.bytes += len(fetched.body)
             if not fetched.redirect_to:
                 refuse_status(fetched)
@@ -277,18 +279,18 @@ class Handling:
 
     async def _ask_robots(self, url: str, domain: Domain) -> Robots | Snooze:
         status: int | None = None
-        text = ""
+        body = b""
         try:
-            answer = await self._get(url, domain, follows=None)
+            answer = await self._get(url, domain, follows=None, first_bytes=LONGEST)
             if isinstance(answer, Snooze):
                 return answer
-            status, text = answer.status, answer.body.decode("utf-8", "replace")
+            status, body = answer.status, answer.body
         except BadStatus as error:
             status = error.status
         except PageError as error:
             if error.failure_type not in _RETRIED:
-                status = 404  # it is there for nobody: too large, or a redirect that may not be followed
-        return meaning_of(status, text, self._agent or "")
+                status = 404  # it is there for nobody, such as behind a redirect that may not be followed
+        return meaning_of(status, body, self._agent or "")
 
     # ---- what came of it
 

@@ -92,7 +92,7 @@ class JsonLinesFile:
         self._ledger.close()
 
     def _see_to_ledger(self) -> None:
-        """Begin again with what is there, where the ledger is not the one that was opened: it may be gone, or broken."""
+        """Begin again with what is there, where the ledger that was opened is gone or broken."""
         if not self._ledger.is_in_place:
             self.close()
             self.open(*self._of)

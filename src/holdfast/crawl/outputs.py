@@ -77,7 +77,9 @@ def open_output(path: str | os.PathLike[str], crawl: str, *, crawl_id: str = "")
     "-" is standard output: each start of the program writes all items of the crawl, those of earlier starts again.
     ConfigError where there cannot be one, where another process writes it, or where it is not this crawl's.
     """
-    output: Output = BufferedOutput(_sink(os.fspath(path)))
+    if not isinstance(path, str | os.PathLike) or "\0" in (text := str(os.fspath(path))):
+        raise ConfigError(f"out={path!r}: must be a path of a file, or {STANDARD_OUTPUT!r}")
+    output: Output = BufferedOutput(_sink(text))
     output.open(crawl, crawl_id=crawl_id)
     return output
 

@@ -51,11 +51,6 @@ class Item(Struct, frozen=True):
     data: Mapping[str, Any]
 
 
-def item_id(page_id: str, index: int) -> str:
-    """The id of a page's item, counted from 0."""
-    return f"{page_id}-{index}"
-
-
 class Page:
     """A fetched page: what was asked for, what came, and its text, elements and links.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from protego import Protego, RequestRate
 
 LONGEST: Final = 500 * 1024
-"""So much of the text is read, as Google does; the rest is not looked at."""
+"""So many bytes of the file are read, as Google does; the rest is not looked at."""
 LONGEST_DELAY_S: Final = 300.0
 """No crawl-delay is longer: one of a day means that a crawl never ends."""
 FRESH_S: Final = 86_400.0
@@ -71,7 +71,7 @@ ALLOW_ALL: Final = Robots()
 UNKNOWN: Final = Robots(is_unknown=True, again_s=UNKNOWN_S)
 
 
-def meaning_of(status: int | None, text: str, agent: str) -> Robots:
+def meaning_of(status: int | None, body: bytes, agent: str) -> Robots:
     """What an answer to the request for robots.txt means; status None: there was no answer.
 
     No such file (4xx, or a redirect that leads nowhere) allows everything; a site that is overloaded or in trouble
@@ -79,7 +79,7 @@ def meaning_of(status: int | None, text: str, agent: str) -> Robots:
     """
     if status is None or status < 200 or status == 429 or status >= 500:
         return UNKNOWN
-    return Robots.parse(text, agent) if status < 300 else ALLOW_ALL
+    return Robots.parse(_text(body), agent) if status < 300 else ALLOW_ALL
 
 
 def product_token(agent: str) -> str:
@@ -95,14 +95,19 @@ def product_token(agent: str) -> str:
     return found[0] if found else ""
 
 
+def _text(body: bytes) -> str:
+    if len(body) > LONGEST:
+        end = max(body.rfind(b"\n", 0, LONGEST), body.rfind(b"\r", 0, LONGEST))
+        body = body[: end + 1]  # half a rule would forbid more than the whole one
+    return body.decode("utf-8", "replace")
+
+
 def _for_us(text: str, token: str) -> str:
     """The text with the names of groups replaced.
 
     Protego takes the group `Hold` for that of Holdfast, and does not take that of `Holdfast/0.1` for it.
     """
     text = text.removeprefix("\ufeff")
-    if len(text) > LONGEST:
-        text = text[:LONGEST].rpartition("\n")[0]  # half a rule would forbid more than the whole one
     if not text.isascii():
         # Protego cannot encode lone surrogates.
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import inspect
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +23,9 @@ Handler = Callable[[Page], Any]
 
 HTML: Final = ("text/html", "application/xhtml+xml")
 _MOST_ITEMS: Final = 100_000
+_MOST_LINKS: Final = 1_000_000
+_BREATH: Final = 1_000
+"""After so many items and links of one page the others have a turn."""
 
 
 class Rule(Struct, frozen=True, kw_only=True, eq=False):
@@ -57,17 +62,22 @@ async def parse(page: Page, rules: Sequence[Rule], *, is_followed: bool) -> Pars
         raise
     items: list[Any] = []
     links: list[Link] = []
-    async for one in _yielded(rule.handle(page)):
-        if isinstance(one, Link):
-            links.append(one)
-            continue
-        item = _item(one, rule)
-        if rule.fields:
-            check_fields(item if isinstance(item, Mapping) else msgspec.to_builtins(item), rule.fields, page)
-        items.append(item)
-        if len(items) > _MOST_ITEMS:
-            raise Permanent(f"a handler yields more than {_MOST_ITEMS:,} items for one page: {page.url}")
+    async with aclosing(_yielded(rule.handle(page))) as yielded:
+        async for one in yielded:
+            if isinstance(one, Link):
+                _add(links, one, _MOST_LINKS, "links", page)
+            else:
+                item = _item(one, rule)
+                if rule.fields:
+                    check_fields(item if isinstance(item, Mapping) else msgspec.to_builtins(item), rule.fields, page)
+                _add(items, item, _MOST_ITEMS, "items", page)
     return Parsed(items, links)
+
+
+def _add(found: list[Any], one: Any, most: int, what: str, page: Page) -> None:
+    if len(found) == most:
+        raise Permanent(f"a handler yields more than {most:,} {what} for one page: {page.url}")
+    found.append(one)
 
 
 def refuse_challenge(page: Page, expect: Sequence[str]) -> None:
@@ -84,18 +94,24 @@ def challenged(url: str, domain: str, sign: Sign) -> PageChanged:
     return PageChanged(f"{url}: {article} came instead, told by {sign.by}", url=url, cause=f"{domain}: {sign.kind}")
 
 
-async def _yielded(value: Any) -> AsyncIterator[Any]:
+async def _yielded(value: Any) -> AsyncGenerator[Any, None]:
     """What a handler made, whatever kind of function it is."""
     if inspect.isawaitable(value):
         value = await value
     if value is None:
         return
-    if isinstance(value, AsyncIterable):
+    if isinstance(value, AsyncGenerator):
+        async with aclosing(value):
+            async for one in value:
+                yield one
+    elif isinstance(value, AsyncIterable):
         async for one in value:
             yield one
     elif isinstance(value, Iterable) and not isinstance(value, Mapping | str | bytes):
-        for one in value:
+        for n, one in enumerate(value, start=1):
             yield one
+            if n % _BREATH == 0:
+                await asyncio.sleep(0)  # noqa: TID251 - lets other coroutines run
     else:
         yield value
 

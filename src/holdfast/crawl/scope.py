@@ -94,12 +94,18 @@ class Scope:
 
     def with_domain(self, domain: str) -> Scope:
         """The same rules with one domain more: such as the one that a seed redirects to."""
-        if domain in self.domains:
+        return self.with_domains((domain,))
+
+    def with_domains(self, domains: Iterable[str]) -> Scope:
+        """The same rules with these domains too."""
+        added = set(domains) - self.domains
+        if not added:
             return self
-        if domain not in {_domain("domain", f"{scheme}://{domain}/") for scheme in ("http", "https")}:
-            raise ConfigError(f"domain={domain!r}: must be the domain of a canonical URL")
+        for domain in added:
+            if domain not in {_domain("domain", f"{scheme}://{domain}/") for scheme in ("http", "https")}:
+                raise ConfigError(f"domain={domain!r}: must be the domain of a canonical URL")
         widened = Scope(allow=self._allow, deny=self._deny, max_depth=self.max_depth, same_domain=not self.is_open)
-        widened.domains = self.domains | {domain}
+        widened.domains = self.domains | added
         return widened
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 
 from holdfast.clock import chance
 from holdfast.crawl.book import Book
-from holdfast.crawl.domains import Domains
+from holdfast.crawl.domains import Domain, Domains, Hold
 from holdfast.crawl.feed import Feed
 from holdfast.crawl.fetch import Fetcher
 from holdfast.crawl.frontier import Found, Frontier
@@ -44,7 +44,6 @@ _LOOK_S: Final = 2.0
 _SOON_S: Final = 0.05
 _LATELY_S: Final = 5.0
 _RATED_S: Final = 0.2
-_GRACE_S: Final = 30.0
 
 
 class Progress(Struct, frozen=True, kw_only=True):
@@ -115,7 +114,7 @@ class Session:
         self._output = output
         self._on_progress = on_progress
         self.per_lane = settings.pace.per_domain
-        self._domains = Domains(name, settings.pace, app.clock, self._forgotten)
+        self._domains = Domains(name, settings.pace, app.clock, hold_of=self._hold_of, on_forgotten=self._forgotten)
         self._book = Book(app.store, name, self._on_value)
         self._frontier = Frontier(app.store, name, app.clock, most_pages=settings.max_pages)
         self._worker: Worker | None = None
@@ -135,8 +134,11 @@ class Session:
             store=app.store,
             crawl=name,
             store_now=self._store_now,
+            is_ours=self._is_ours,
         )
         self._spec = crawler.spec_of(self._handling.run)
+        self._stats: Stats | None = None
+        """What there was at the last look."""
         self._offset_s = 0.0
         self._is_stopping = False
         self._is_finished = False
@@ -158,15 +160,13 @@ class Session:
     async def run(self, seeds: Sequence[str]) -> CrawlSummary:
         """Crawl until nothing is left to do, or until stopped."""
         record = await self._book.begin(seeds)
-        for seed in record.seeds:
-            self._handling.scope = self._handling.scope.with_domain(domain_of(seed))
-        now = await self._book.read()
-        self._offset_s = now - self._clock.monotonic()
+        self._widen((*record.domains, *map(domain_of, seeds)))
         stats = await self._app.store.stats()
+        self._look_at(stats)
         self._frontier.known = sum(tally.n for tally in stats.tallies if tally.queue == queue_of(self._name))
-        for domain, (until, why) in self._book.holds().items():
-            if until > now:
-                self._domains.get(domain).pace.hold(self._clock.monotonic() + min(until - now, LONGEST_S), why)
+        for domain, hold in self._book.holds().items():
+            if hold.until > stats.now:
+                self._domains.get(domain)  # and so it is held
         await self._frontier.add([Found(seed) for seed in seeds])
         tries = 0
         while not (self._is_stopping or self._is_finished):
@@ -198,7 +198,7 @@ class Session:
         looking = asyncio.ensure_future(self._look_after())
         looking.add_done_callback(lambda _: worker.stop())  # it ends only when all is done, or by a mistake
         try:
-            return await worker.run()
+            return await _to_its_end(worker)
         except StoreError as error:
             if not self._is_stopping:
                 _logger.error("the crawl %s lost its store, and tries again: %s", self._name, error_in_words(error))
@@ -228,7 +228,9 @@ class Session:
             wait_s = _LOOK_S
             try:
                 stats = await self._app.store.stats()
+                self._look_at(stats)
                 wait_s = await self._share(stats)
+                await self._book.sweep(stats.now)
                 self._measure()
                 if self._on_progress is not None:
                     self._on_progress(self.progress(stats))
@@ -252,7 +254,7 @@ class Session:
             await self._book.exchange(change)
         if self._shares.mine != before:
             self._wake()
-        return _LOOK_S if self._shares.mine else _SOON_S
+        return _SOON_S if change is not None else _LOOK_S
 
     async def _is_done(self, stats: Stats) -> bool:
         """Whether nothing is pending, here or anywhere; then it is said, and the worker ends."""
@@ -279,12 +281,15 @@ class Session:
                 await self._news.wait()
 
     async def _end(self) -> CrawlSummary:
-        stats = await self._app.store.stats()
-        progress = self.progress(stats)
+        try:
+            self._look_at(await self._app.store.stats())
+            while await self._book.sweep(self._store_now()):
+                pass
+        except StoreError as error:
+            _logger.warning("the counts of the crawl %s are a little old: %s", self._name, error_in_words(error))
+        progress = self.progress(self._stats or Stats(now=0.0))
         if self._on_progress is not None:
             self._on_progress(progress)
-        over = [domain for domain, (until, _) in self._book.holds().items() if until <= self._store_now()]
-        await self._book.let_go(over)
         return CrawlSummary(
             name=self._name,
             is_finished=self._is_finished,
@@ -302,6 +307,8 @@ class Session:
 
     def caps(self) -> Mapping[str, int]:
         """Domains with less room than others, and the shares of others; with a full output nothing begins."""
+        if self._worker is not None:
+            self._handling.keep(self._worker.runner.runs)
         caps = self._domains.caps()
         for share in self._shares.others:
             caps[share_gate(self._name, share)] = 0
@@ -320,9 +327,8 @@ class Session:
         self._handling.claimed(deliveries)
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
-        """These have taken effect: what was done goes to the output, and its domain has room again."""
+        """These have taken effect: what was done goes to the output."""
         for one in settlements:
-            self._handling.let_go(one.id)
             if one.change is Change.COMPLETE:
                 self._done += 1
                 result = _decode_result(one.result or b"{}")
@@ -392,9 +398,39 @@ class Session:
     def _store_now(self) -> float:
         return self._clock.monotonic() + self._offset_s
 
+    def _look_at(self, stats: Stats) -> None:
+        self._stats = stats
+        self._offset_s = stats.now - self._clock.monotonic()
+
     def _on_value(self, value: Value) -> None:
         if value.key == self._shares.key:
             self._shares.absorb(value)
+            self._news.set()  # somebody may have left some to us
+        elif self._book.is_record(value):
+            record = self._book.record
+            self._widen(() if record is None else record.domains)
+        else:
+            domain = self._book.held_domain(value)
+            hold = None if domain is None or domain not in self._domains else self._hold_of(domain)
+            if domain is not None and hold is not None:
+                self._domains.get(domain).hold(hold, self._clock.monotonic())
+
+    def _hold_of(self, domain: str) -> Hold | None:
+        """What the store remembers, by this process's clock."""
+        known = self._book.hold_of(domain)
+        if known is None:
+            return None
+        now_s = self._clock.monotonic()
+        until_s = min(known.until - self._offset_s, now_s + LONGEST_S)
+        return Hold(until_s, known.why, known.refusals)
+
+    def _widen(self, domains: Iterable[str]) -> None:
+        """Links within these are followed, whichever process has found out that they are wanted."""
+        self._handling.scope = self._handling.scope.with_domains(domains)
+
+    def _is_ours(self, domain: Domain) -> bool:
+        """Whether no other process may ask it: not one that was given the share while this one was stopped."""
+        return self._worker is not None and domain.share in self._shares.mine and self._worker.has_lease()
 
     def _forgotten(self, domain: str) -> None:
         if self._worker is not None:
@@ -410,6 +446,25 @@ class Session:
         weight = 1.0 - math.exp(-(now_s - then_s) / _LATELY_S)
         self._rate = rate if then_s == self._began_s else self._rate + weight * (rate - self._rate)
         self._rated = (now_s, done)
+
+
+async def _to_its_end(worker: Worker) -> Exit:
+    """How it ended. If whoever waits for it is cancelled, it gives back at once all that it has, and takes leave."""
+    working = asyncio.ensure_future(worker.run())
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        if working.cancelled():
+            raise
+        worker.stop(grace_s=0.0)
+        try:
+            await asyncio.shield(working)
+        except asyncio.CancelledError:  # once more: whatever it has is an orphan, soon
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+        except Exception as error:
+            _logger.warning("the worker of a crawl that was cancelled failed: %s", error_in_words(error))
+        raise
 
 
 class _Specs(Mapping[str, TaskSpec]):

@@ -19,6 +19,7 @@ class _Owners(Struct):
     owners: dict[int, str] = {}
 
 
+_ALL: Final = frozenset(range(SHARES))
 _decode: Final = msgspec.json.Decoder(_Owners).decode
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -36,30 +37,28 @@ class Shares:
         self._owners: dict[int, str] = {}
         self._version = 0
         self._leaving: set[int] = set()
+        self._mine: frozenset[int] = frozenset()
 
     @property
     def mine(self) -> frozenset[int]:
         """Those whose pages may be claimed."""
-        return frozenset(share for share, owner in self._owners.items() if owner == self._worker) - self._leaving
+        return self._mine
 
     @property
     def others(self) -> frozenset[int]:
         """Those whose pages may not."""
-        return frozenset(range(SHARES)) - self.mine
+        return _ALL - self._mine
 
     def absorb(self, value: Value) -> None:
-        """What the store says."""
-        if value.version <= self._version:
-            return
-        self._version = value.version
+        """What the store says, each time something newer than before."""
         try:
             owners = {} if value.data is None else _decode(value.data).owners
         except (ValueError, RecursionError):
             owners = {}
         self._owners = {share: owner for share, owner in owners.items() if 0 <= share < SHARES}
-        if value.data is None:
-            self._version = 0  # there is none: a change expects that
-        self._leaving &= {share for share, owner in self._owners.items() if owner == self._worker}
+        self._version = 0 if value.data is None else value.version
+        self._leaving &= self._owned()
+        self._mine = self._owned() - self._leaving
 
     def change(self, alive: Collection[str], busy: Collection[int]) -> ValueChange | None:
         """What to send, seeing who is alive; None where all is as it should be.
@@ -74,6 +73,7 @@ class Shares:
         mine = sorted(share for share, owner in owners.items() if owner == self._worker)
         is_wanted_elsewhere = len(owners) == SHARES and any(held[one] < quotas[one] for one in workers)
         self._leaving = set(mine[quota:]) if is_wanted_elsewhere else set()
+        self._mine = self._owned() - self._leaving
         for share in self._leaving - set(busy):
             del owners[share]
         free = [share for share in range(SHARES) if share not in owners and share not in self._leaving]
@@ -85,6 +85,9 @@ class Shares:
         """What to send when this worker ends, with nothing in flight."""
         owners = {share: owner for share, owner in self._owners.items() if owner != self._worker}
         return None if owners == self._owners else self._changed(owners)
+
+    def _owned(self) -> frozenset[int]:
+        return frozenset(share for share, owner in self._owners.items() if owner == self._worker)
 
     def _changed(self, owners: Mapping[int, str]) -> ValueChange:
         return ValueChange(self.key, self._version, _encode(_Owners(dict(owners))))

@@ -92,6 +92,11 @@ def page_id(crawl: str, url: str) -> str:
     return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-{_VARIANTS[digest[16]]}{digest[17:20]}-{digest[20:]}"
 
 
+def item_id(page_id: str, index: int) -> str:
+    """The id of a page's item, counted from 0: the same whenever the page is handled again."""
+    return f"{page_id}-{index}"
+
+
 class Links:
     """Reads the links of one page, whose address is taken apart once.
 

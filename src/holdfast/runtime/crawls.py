@@ -25,6 +25,8 @@ class CrawlRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     seeds: tuple[str, ...] = ()
     """Where it began; at most the first few."""
+    domains: tuple[str, ...] = ()
+    """The domains of all seeds, and of where these redirect to: links within them are followed."""
     started_at: float = 0.0
     finished_at: float | None = None
     """When nothing was left to do, the last time; None while there is."""

@@ -44,7 +44,8 @@ class Heart:
         self._on_lost = on_lost
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
-        self._renewed_s = clock.monotonic()
+        self.renewed_s = clock.monotonic()
+        """When the heartbeat was sent that the store answered last. From any thread."""
         self._beating: asyncio.Task[object] | None = None
         self.is_given_up = False
         """Whether it is the store that has given the worker up, so that others have its jobs by now."""
@@ -55,7 +56,7 @@ class Heart:
         beat = await self._store.heartbeat(self._describe())
         if not beat.is_alive:
             raise HoldfastError("the store does not take this worker's id")
-        self._renewed_s = sent_s
+        self.renewed_s = sent_s
         self._thread.start()
 
     def stop(self) -> None:
@@ -81,7 +82,7 @@ class Heart:
             return None
         worker = self._describe()
         sent_s = self._clock.monotonic()
-        end_s = self._renewed_s + worker.lease_s * (1.0 - TO_STOP)
+        end_s = self.renewed_s + worker.lease_s * (1.0 - TO_STOP)
         try:
             async with self._clock.timeout(max(0.0, end_s - sent_s)):
                 beat = await self._store.heartbeat(worker)
@@ -98,6 +99,6 @@ class Heart:
             self.is_given_up = True
             self._on_lost("the store has given it up")
             return None
-        self._renewed_s = sent_s
+        self.renewed_s = sent_s
         self._on_beat(beat)
         return self._every_s

@@ -581,7 +581,7 @@ class Runner:
                 self._finish_completed(run, result, reason)
                 return
             self._forget(run)
-            self._report(run, SUCCESS)
+            self._report(run, SUCCESS if run.spec.is_snooze_success else IGNORED)
             self._settle(run.delivery, run.spec, judge_value(value), run.began_at)
             if isinstance(value, Discard):  # its job has ended, and not by a failure
                 now = self.now()

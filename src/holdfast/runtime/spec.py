@@ -72,6 +72,8 @@ class TaskSpec(Struct, frozen=True, kw_only=True, eq=False):
     """At most so many of its jobs are with one worker at a time; None is as many as it has room for."""
     breaker_scope: Scope | None = None
     """With one, each of its values has a breaker of its own, made when it is first met."""
+    is_snooze_success: bool = True
+    """Whether a run that returns Snooze or Discard is a success to its breaker; a page that waits has asked nobody."""
 
     def call_of(self, delivery: Delivery) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of one run, without its context; Invalid where they are not what the function takes."""

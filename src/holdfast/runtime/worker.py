@@ -187,6 +187,7 @@ class Worker:
         queues = self._settings.queues
         self._queues = None if queues is None else (*queues, *self.streams.queues)
         self._started_at = 0.0
+        self._grace_s = self._settings.grace_s
         self._is_stopping = False
         self._is_lost = False
         self._rate = 0.0  # completions a second, lately
@@ -215,11 +216,20 @@ class Worker:
 
     # ---- from outside
 
-    def stop(self) -> None:
-        """Stop claiming, finish what is running within the grace time, then leave. From the worker's own loop."""
+    def stop(self, *, grace_s: float | None = None) -> None:
+        """Stop claiming, finish what is running within the grace time, then leave. From the worker's own loop.
+
+        grace_s: instead of the one of its settings; a shorter one may be given later.
+        """
+        if grace_s is not None:
+            self._grace_s = min(self._grace_s, grace_s)
         self._is_stopping = True
         self._stopped.set()
         self._wake.set()
+
+    def has_lease(self) -> bool:
+        """Whether its jobs are its own for certain: not in a process that was stopped for longer than its lease."""
+        return not self._is_lost and self._clock.monotonic() < self._heart.renewed_s + self._settings.lease_s
 
     def wake(self) -> None:
         """Look for jobs now: what may be claimed has changed. From the worker's own loop."""
@@ -279,7 +289,7 @@ class Worker:
             finally:
                 upkeep.cancel()
                 await asyncio.gather(upkeep, return_exceptions=True)
-            messages = asyncio.create_task(self.streams.drain(self._settings.grace_s))
+            messages = asyncio.create_task(self.streams.drain(self._grace_s))
             code = await self._drain()
             is_all = await messages
             return code if is_all or code != Exit.DRAINED else Exit.RELEASED
@@ -776,8 +786,11 @@ class Worker:
                     reply = await self._store.exchange(Exchange(settlements=[attempt], seen=self.guards.seen))
                     if not all(reply.settled):
                         self._take_back([one.id])
-                    elif attempt is bury:
+                        break
+                    if attempt is bury:
                         counts.correct(one.id, "failed", "dead")
+                    if self._crawl is not None:
+                        self._crawl.settled([attempt])
                     break
                 except Exception as error:
                     if isinstance(error, StoreError) and not isinstance(error, Unwritable):
@@ -799,12 +812,9 @@ class Worker:
         if opens_in_s is None:
             await self._wake.wait()
             return
-        opening = asyncio.ensure_future(self._clock.asleep(max(_SOON_S, opens_in_s)))
-        opening.add_done_callback(lambda _: self._wake.set())
-        try:
-            await self._wake.wait()
-        finally:
-            opening.cancel()
+        with suppress(TimeoutError):
+            async with self._clock.timeout(max(_SOON_S, opens_in_s)):
+                await self._wake.wait()
 
     async def _wait_for_store(self, wait_s: float) -> None:
         try:
@@ -860,8 +870,9 @@ class Worker:
             await self._send_late()
             return Exit.REPLACE
         runner.release_waiting(older_than_s=-_MINUTE_S)
-        deadline_s = self._clock.monotonic() + self._settings.grace_s
+        began_s = self._clock.monotonic()
         while runner.runs and not self._is_lost:
+            deadline_s = began_s + self._grace_s
             await self._flush(deadline_s)
             hanging = [run for run in runner.runs.values() if run.stop == "overdue"]
             left_s = deadline_s - self._clock.monotonic()
@@ -871,7 +882,7 @@ class Worker:
         begun = [run for run in runner.runs.values() if not run.is_settled]
         self._give_all_back()
         await self._let_clean_up()
-        is_said = await self._flush(max(deadline_s, self._clock.monotonic() + _LAST_WORD_S))
+        is_said = await self._flush(max(began_s + self._grace_s, self._clock.monotonic() + _LAST_WORD_S))
         if self._must_be_replaced or self._is_lost:
             return Exit.REPLACE
         return Exit.RELEASED if begun or not is_said else Exit.DRAINED

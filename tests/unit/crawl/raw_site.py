@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 from holdfast.addresses import AddressGuard, networks
 from holdfast.clock import SystemClock
 from holdfast.crawl.fetch import Fetcher, FetchLimits
+from holdfast.testing import ManualClock
 
 Answer = bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]
 AGENT: Final = "holdfast-tests/1.0 (+mailto:me@example.org)"
@@ -115,6 +116,18 @@ async def resets(writer: asyncio.StreamWriter) -> None:
     """The connection is reset."""
     raw: Any = writer.get_extra_info("socket")
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+async def breathe() -> None:
+    """Whatever was sent has come."""
+    for _ in range(20):
+        await asyncio.sleep(0)  # noqa: TID251 - lets the others run
+
+
+def pass_time(fetcher: Fetcher, clock: ManualClock, seconds: float) -> None:
+    """So much later: those whose time is over are ended."""
+    clock.advance(seconds)
+    fetcher._time._deadlines._look()
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.crawl.book import Book
+from holdfast.crawl.book import Book, StoredHold
 from holdfast.ports import Value
 from holdfast.stores.memory import MemoryStore
 
@@ -38,12 +38,55 @@ async def test_a_hold_is_only_ever_lengthened(store: MemoryStore) -> None:
     await book.hold("a.org", 50.0, "asked to wait")
     await book.hold("a.org", 20.0, "asked to wait")
     await other.read()
-    assert other.holds() == {"a.org": (50.0, "asked to wait")}
-    await other.hold("a.org", 70.0, "asked to wait longer")
+    assert other.holds() == {"a.org": StoredHold(50.0, "asked to wait")}
+    await other.hold("a.org", 70.0, "asked to wait longer", 3)
     await book.read()
-    assert book.holds()["a.org"][0] == 70.0
-    await book.let_go(["a.org"])
-    assert book.holds() == {}
+    assert book.hold_of("a.org") == StoredHold(70.0, "asked to wait longer", 3)
+
+
+async def test_holds_that_are_over_are_removed_some_at_a_time(store: MemoryStore) -> None:
+    book = Book(store, "shop")
+    for n in range(6):
+        await book.hold(f"{n}.org", 10.0 if n % 2 else 99.0, "")
+    assert await book.sweep(50.0, most=4) == 2
+    assert sorted(book.holds()) == ["0.org", "2.org", "4.org", "5.org"]
+    assert await book.sweep(50.0, most=4) == 1, "those that are not over have gone to the end"
+    assert sorted(book.holds()) == ["0.org", "2.org", "4.org"]
+    assert await book.sweep(50.0) == 0
+
+
+async def test_a_hold_that_another_has_lengthened_meanwhile_is_not_removed(store: MemoryStore) -> None:
+    book, other = Book(store, "shop"), Book(store, "shop")
+    await book.hold("a.org", 10.0, "")
+    await other.read()
+    await other.hold("a.org", 99.0, "")
+    assert await book.sweep(50.0) == 0
+    await other.read()
+    assert other.holds() == {"a.org": StoredHold(99.0)}
+
+
+async def test_the_domains_of_all_seeds_are_remembered_though_few_seeds_are_shown(store: MemoryStore) -> None:
+    seeds = [f"https://{n}.org/" for n in range(300)]
+    record = await Book(store, "shop").begin(seeds)
+    assert len(record.seeds) == 100
+    assert record.domains == tuple(f"{n}.org" for n in range(300))
+    await Book(store, "shop").add_seed("https://www.7.org/")
+    assert (await Book(store, "shop").begin(())).domains[-1] == "www.7.org"
+
+
+async def test_a_store_that_was_set_back_is_read_anew(store: MemoryStore) -> None:
+    told: list[Value] = []
+    book = Book(store, "shop", told.append)
+    await book.begin(())
+    await book.hold("a.org", 10.0, "")
+    key = "crawl:shop/hold/a.org"
+    ahead = Value(key, 10_000, b'{"until":5.0}')  # as the store has said before it failed over to an older copy
+    book.absorb([ahead])
+    told.clear()
+    await book.hold("a.org", 20.0, "")
+    assert told[0] == Value("crawl:shop", 0, None)
+    assert book.hold_of("a.org") == StoredHold(20.0)
+    assert book.record is not None
 
 
 async def test_changes_at_the_same_time_are_all_kept(store: MemoryStore) -> None:
@@ -56,7 +99,7 @@ async def test_changes_at_the_same_time_are_all_kept(store: MemoryStore) -> None
 async def test_one_book_may_be_asked_several_things_at_a_time(store: MemoryStore) -> None:
     book = Book(store, "shop")
     await asyncio.gather(*(book.hold(f"{n % 3}.org", float(n), "") for n in range(30)))
-    assert {domain: until for domain, (until, _) in book.holds().items()} == {
+    assert {domain: hold.until for domain, hold in book.holds().items()} == {
         "0.org": 27.0,
         "1.org": 28.0,
         "2.org": 29.0,

@@ -9,8 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec import Raw
 
-from holdfast.crawl.feed import MOST_WAITING, Feed
+from holdfast.crawl.feed import MOST_WAITING, MOST_WAITING_BYTES, Feed
 from holdfast.crawl.json_lines_output import JsonLinesFile
 from holdfast.crawl.outputs import Done, Output, open_output
 from holdfast.crawl.reconcile import reconcile
@@ -187,6 +188,23 @@ async def test_it_says_when_too_many_wait(feed: Feed) -> None:
     assert (before, feed.is_full) == (False, True)
     await started(feed)
     await until(lambda: not feed.is_full)
+
+
+async def test_large_pages_are_written_sooner_and_few_of_them_are_too_many(
+    feed: Feed, output: Output, store: FaultyStore
+) -> None:
+    large = Raw(b'"' + b"x" * (MOST_WAITING_BYTES // 20) + b'"')
+    many = [Done(page(n).id, "", [large]) for n in range(20)]
+    for one in many[:19]:
+        feed.put(one)
+    before = feed.is_full
+    feed.put(many[19])
+    assert (before, feed.is_full) == (False, True)
+    await started(feed)
+    await until(lambda: len(output.has([one.id for one in many])) == 20)
+    assert not feed.is_full
+    feed.put(Done(page(20).id, "", [large]))
+    await until(lambda: bool(output.has([page(20).id])))
 
 
 async def test_closed_at_the_end_of_a_crawl_it_has_the_pages_of_others_too(

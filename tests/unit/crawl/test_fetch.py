@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -13,7 +14,18 @@ from holdfast.crawl.fetch import Fetched, Fetcher, FetchLimits, refuse_status
 from holdfast.errors import BadStatus, ConfigError, PageRefused
 from holdfast.testing import ManualClock
 from holdfast.types import FailureType
-from tests.unit.crawl.raw_site import AGENT, LOOPBACK, RawSite, answer, fetching, redirect, stays_silent
+from tests.unit.crawl.raw_site import (
+    AGENT,
+    LOOPBACK,
+    RawSite,
+    answer,
+    breathe,
+    fetching,
+    pass_time,
+    redirect,
+    sends,
+    stays_silent,
+)
 
 PAGE = answer(b"<p>hello", Content_Type='Text/HTML; Charset="UTF-8"')
 
@@ -259,14 +271,27 @@ async def test_when_to_ask_again_is_read_in_both_forms(
         answer(b"x" * 200, 503, Retry_After="5"),
         answer(b"not gzip", 503, Retry_After="5", Content_Encoding="gzip"),
         answer(b"?", 503, Retry_After="5", Content_Encoding="zstd"),
-        stays_silent(b"HTTP/1.1 503 So\r\nRetry-After: 5\r\nContent-Length: 9\r\n\r\nwai"),
+        sends(b"HTTP/1.1 503 So\r\nRetry-After: 5\r\nContent-Length: 9\r\n\r\nwai"),
     ],
 )
 async def test_a_refusal_counts_whatever_its_body_is(page: Any) -> None:
-    async with RawSite({"/": page}) as site, fetching(max_bytes=100, read_s=0.3) as fetcher:
+    async with RawSite({"/": page}) as site, fetching(max_bytes=100) as fetcher:
         fetched = await fetcher.get(site.url())
     with pytest.raises(BadStatus) as caught:
         refuse_status(fetched)
+    assert caught.value.retry_after == 5.0
+
+
+async def test_a_refusal_counts_though_its_body_does_not_come(clock: ManualClock) -> None:
+    page = stays_silent(b"HTTP/1.1 503 So\r\nRetry-After: 5\r\nContent-Length: 9\r\n\r\nwai")
+    async with RawSite({"/": page}) as site, fetching(clock=clock) as fetcher:
+        task = asyncio.ensure_future(fetcher.get(site.url()))
+        while not site.asked:
+            await breathe()
+        await breathe()
+        pass_time(fetcher, clock, 15.0)
+        with pytest.raises(BadStatus) as caught:
+            refuse_status(await task)
     assert caught.value.retry_after == 5.0
 
 
@@ -289,7 +314,10 @@ def test_settings_that_cannot_work_are_refused(field: str, value: Any) -> None:
         Fetcher(clock=SystemClock(), limits=FetchLimits(), guard=AddressGuard(), **settings)
 
 
-@pytest.mark.parametrize("url", ["ftp://a/", "file:///x", "/x", "", "http://a/ b", "http://a/\r\nX: y", "http://[::1"])
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://a/", "file:///x", "/x", "", "http://a/ b", "http://a/\r\nX: y", "http://[::1", "http://a:b/", "http:///x"],
+)
 async def test_what_is_no_web_address_is_not_asked_for(url: str) -> None:
     async with fetching() as fetcher:
         with pytest.raises(PageRefused) as caught:

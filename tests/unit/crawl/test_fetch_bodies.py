@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import tracemalloc
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -15,11 +16,16 @@ from hypothesis import strategies as st
 from holdfast.crawl.bodies import Body
 from holdfast.errors import FetchFailed, PageError, PageRefused
 from holdfast.types import FailureType
-from tests.unit.crawl.raw_site import Answer, RawSite, answer, fetching
+from tests.unit.crawl.raw_site import Answer, RawSite, answer, fetching, sends
 
 URL = "http://a.example/"
 TEXT = b"<p>hello</p>" * 300
 MB = 1024 * 1024
+
+
+def gzipped(data: bytes) -> bytes:
+    """Without the time: parameters of tests must be the same in every process."""
+    return gzip.compress(data, mtime=0)
 
 
 def raw_deflate(body: bytes) -> bytes:
@@ -38,15 +44,15 @@ def read(sent: bytes, encodings: str = "", *, max_bytes: int = 10 * MB, piece: i
 ENCODED = [
     ("", TEXT),
     ("identity", TEXT),
-    ("gzip", gzip.compress(TEXT)),
-    (" X-GZip ", gzip.compress(TEXT)),
+    ("gzip", gzipped(TEXT)),
+    (" X-GZip ", gzipped(TEXT)),
     ("deflate", zlib.compress(TEXT)),
     ("deflate", raw_deflate(TEXT)),
-    ("deflate, gzip", gzip.compress(zlib.compress(TEXT))),
-    ("gzip,identity,gzip", gzip.compress(gzip.compress(TEXT))),
-    ("gzip", gzip.compress(TEXT[:100]) + gzip.compress(b"") + gzip.compress(TEXT[100:])),
-    ("gzip", gzip.compress(TEXT) + b"\0" * 50),
-    ("gzip", gzip.compress(TEXT) + b"\x1f"),
+    ("deflate, gzip", gzipped(zlib.compress(TEXT))),
+    ("gzip,identity,gzip", gzipped(gzipped(TEXT))),
+    ("gzip", gzipped(TEXT[:100]) + gzipped(b"") + gzipped(TEXT[100:])),
+    ("gzip", gzipped(TEXT) + b"\0" * 50),
+    ("gzip", gzipped(TEXT) + b"\x1f"),
     ("deflate", zlib.compress(TEXT) + b"junk"),
 ]
 
@@ -85,7 +91,7 @@ def test_a_compressed_body_that_is_cut_is_a_failure_of_the_network(encodings: st
         assert caught.value.failure_type is FailureType.NETWORK
 
 
-@pytest.mark.parametrize("sent", [b"<html>plain</html>", gzip.compress(TEXT)[:-8] + b"12345678", b"\x1f\x8b\x09" * 9])
+@pytest.mark.parametrize("sent", [b"<html>plain</html>", gzipped(TEXT)[:-8] + b"12345678", b"\x1f\x8b\x09" * 9])
 def test_a_damaged_body_is_a_failure_of_the_network(sent: bytes) -> None:
     with pytest.raises(FetchFailed, match="damaged") as caught:
         read(sent, "gzip")
@@ -97,7 +103,7 @@ def test_a_damaged_body_is_a_failure_of_the_network(sent: bytes) -> None:
 @given(
     body=st.binary(max_size=300).map(lambda part: part * 700),
     piece=st.integers(1, 5_000),
-    encode=st.sampled_from([("gzip", gzip.compress), ("deflate", zlib.compress), ("deflate", raw_deflate)]),
+    encode=st.sampled_from([("gzip", gzipped), ("deflate", zlib.compress), ("deflate", raw_deflate)]),
 )
 def test_any_body_comes_back(body: bytes, piece: int, encode: tuple[str, object]) -> None:
     name, compress = encode
@@ -113,7 +119,7 @@ def test_any_bytes_are_a_body_or_an_error_of_ours(sent: bytes, encodings: str) -
 
 
 async def test_a_compressed_page_that_is_cut_is_no_page() -> None:
-    page = answer(gzip.compress(TEXT)[:-4], Content_Encoding="gzip")
+    page = answer(gzipped(TEXT)[:-4], Content_Encoding="gzip")
     async with RawSite({"/": page}) as site, fetching() as fetcher:
         with pytest.raises(FetchFailed, match="stops in the middle"):
             await fetcher.get(site.url())
@@ -124,7 +130,7 @@ async def test_a_compressed_page_that_is_cut_is_no_page() -> None:
 
 @pytest.mark.parametrize(
     ("encodings", "sent"),
-    [("", b"x" * 1_000), ("gzip", gzip.compress(b"x" * 1_000)), ("deflate", raw_deflate(b"x" * 1_000))],
+    [("", b"x" * 1_000), ("gzip", gzipped(b"x" * 1_000)), ("deflate", raw_deflate(b"x" * 1_000))],
 )
 def test_the_size_is_bounded_to_the_byte(encodings: str, sent: bytes) -> None:
     assert len(read(sent, encodings, max_bytes=1_000)) == 1_000
@@ -135,25 +141,25 @@ def test_the_size_is_bounded_to_the_byte(encodings: str, sent: bytes) -> None:
 
 def test_a_body_is_bounded_as_it_is_sent_too() -> None:
     with pytest.raises(PageRefused):
-        read(gzip.compress(b"x") + b"\0" * 1_000, "gzip", max_bytes=999)
+        read(gzipped(b"x") + b"\0" * 1_000, "gzip", max_bytes=999)
 
 
 def test_endless_small_members_are_refused() -> None:
-    assert read(gzip.compress(b"x") * 900, "gzip") == b"x" * 900
+    assert read(gzipped(b"x") * 900, "gzip") == b"x" * 900
     with pytest.raises(PageRefused, match="larger"):
-        read(gzip.compress(b"") * 5_000, "gzip")
+        read(gzipped(b"") * 5_000, "gzip")
 
 
 def bomb() -> bytes:
     """1 GB of zeros in 1 MB: a thousand times the same block, and a wrong checksum that nobody should come to."""
     made = zlib.compressobj(9, wbits=-15)
     block = made.compress(bytes(MB)) + made.flush(zlib.Z_FULL_FLUSH)
-    return gzip.compress(b"")[:10] + block * 1_000 + b"\x03\0" + b"\0" * 8
+    return gzipped(b"")[:10] + block * 1_000 + b"\x03\0" + b"\0" * 8
 
 
 @pytest.mark.parametrize("encodings", ["gzip", "gzip, gzip"])
 async def test_a_compressed_bomb_is_refused_before_it_fills_the_memory(encodings: str) -> None:
-    sent = bomb() if encodings == "gzip" else gzip.compress(bomb())
+    sent = bomb() if encodings == "gzip" else gzipped(bomb())
     assert len(sent) < 1.1 * MB
     async with RawSite({"/": answer(sent, Content_Encoding=encodings)}) as site, fetching(max_bytes=2 * MB) as fetcher:
         tracemalloc.start()
@@ -199,3 +205,22 @@ async def test_a_page_that_says_that_it_is_too_large_is_not_read() -> None:
         with pytest.raises(PageRefused, match="larger than"):
             await fetcher.get(site.url())
     assert sum(sent) < 5 * MB
+
+
+@pytest.mark.parametrize(("encoding", "encode"), [("identity", bytes), ("gzip", gzipped)])
+async def test_of_a_larger_body_the_first_part_can_be_had(encoding: str, encode: Callable[[bytes], bytes]) -> None:
+    whole = bytes(range(250)) * 4_000
+    page = answer(encode(whole), Content_Encoding=encoding)
+    async with RawSite({"/": page, "/b": answer(b"x")}) as site, fetching(max_bytes=100) as fetcher:
+        fetched = await fetcher.get(site.url(), first_bytes=300_000)
+        assert (await fetcher.get(site.url("/b"), first_bytes=1)).body == b"x"
+    assert whole.startswith(fetched.body)
+    assert 300_000 < len(fetched.body) < len(whole)
+    assert site.connections == (2 if encoding == "identity" else 1), "what is left is not read"
+
+
+async def test_the_first_part_of_a_body_that_is_cut_before_is_none() -> None:
+    cut = sends(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n" + b"x" * 500)
+    async with RawSite({"/": cut}) as site, fetching() as fetcher:
+        with pytest.raises(FetchFailed):
+            await fetcher.get(site.url(), first_bytes=600)

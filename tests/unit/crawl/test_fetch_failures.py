@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -13,11 +15,25 @@ from aiohttp.client_reqrep import ConnectionKey
 
 from holdfast.addresses import AddressGuard, networks
 from holdfast.clock import SystemClock
+from holdfast.crawl.fetch import Fetched, Fetcher
 from holdfast.crawl.fetch_failures import page_error
 from holdfast.crawl.time_limits import TimeLimits
 from holdfast.errors import FetchFailed, Transient
+from holdfast.testing import ManualClock
 from holdfast.types import FailureType
-from tests.unit.crawl.raw_site import LOOPBACK, Answer, RawSite, answer, fetching, resets, sends, stays_silent
+from tests.unit.crawl.raw_site import (
+    LOOPBACK,
+    Answer,
+    RawSite,
+    answer,
+    breathe,
+    fetching,
+    pass_time,
+    redirect,
+    resets,
+    sends,
+    stays_silent,
+)
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -33,7 +49,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         (sends(CHUNKED + b"4\r\nha"), "truncated"),
         (sends(CHUNKED + b"zz\r\nhalf\r\n0\r\n\r\n"), "not HTTP"),
         (sends(b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), "not HTTP"),
-        (sends(b"HTTP/1.1 200 OK\r\nX: " + b"a" * 20_000 + b"\r\n\r\n"), "not HTTP"),
+        (sends(b"HTTP/1.1 200 OK\r\nX: " + b"a" * 200_000 + b"\r\n\r\n"), "not HTTP"),
         (sends(b"HTTP/1.1 200 OK\r\n" + b"X: a\r\n" * 20_000 + b"\r\n"), "not HTTP"),
     ],
 )
@@ -140,47 +156,81 @@ async def test_of_several_addresses_the_first_that_answers_is_used() -> None:
 # ---------------------------------------------------------------- time
 
 
-async def _drips(writer: asyncio.StreamWriter) -> None:
-    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-    while not writer.is_closing():
-        writer.write(b".")
-        await writer.drain()
-        await SystemClock().asleep(0.01)
+HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"
 
 
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nContent-", HALF])
 @pytest.mark.parametrize(
-    ("page", "limits", "said"),
-    [
-        (stays_silent(), {"read_s": 0.2}, "nothing for 0.2 s"),
-        (stays_silent(), {"total_s": 0.2}, "no whole answer within 0.2 s"),
-        (stays_silent(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"), {"read_s": 0.2}, "nothing for 0.2 s"),
-        (_drips, {"total_s": 0.5, "read_s": 0.3}, "no whole answer within 0.5 s"),
-    ],
+    ("limits", "after_s", "said"),
+    [({"total_s": 40.0}, 15.0, "nothing for 15 s"), ({"read_s": 40.0}, 30.0, "no whole answer within 30 s")],
 )
-async def test_time_is_limited(page: Answer, limits: dict[str, Any], said: str) -> None:
-    async with RawSite({"/": page}) as site, fetching(**limits) as fetcher:
+async def test_time_is_limited(
+    sent: bytes, limits: dict[str, Any], after_s: float, said: str, clock: ManualClock
+) -> None:
+    async with RawSite({"/": stays_silent(sent)}) as site, fetching(clock=clock, **limits) as fetcher:
+        task = await _asked(fetcher, site)
+        pass_time(fetcher, clock, after_s - 0.1)
+        await breathe()
+        assert not task.done()
+        pass_time(fetcher, clock, 0.1)
         with pytest.raises(FetchFailed, match=said) as caught:
-            await fetcher.get(site.url())
+            await task
         assert caught.value.cause == f"127.0.0.1:{site.port}: time limit"
         assert caught.value.failure_type is FailureType.NETWORK
-        task = asyncio.current_task()
-        assert task is not None
         assert task.cancelling() == 0
         site.pages["/"] = answer(b"x")
         assert (await fetcher.get(site.url())).body == b"x", "the fetcher goes on"
 
 
-async def test_redirects_do_not_begin_the_time_anew() -> None:
-    async with RawSite() as site, fetching(total_s=0.2) as fetcher:
+async def test_an_answer_that_comes_drop_by_drop_has_the_whole_time_and_no_more(clock: ManualClock) -> None:
+    drops: asyncio.Queue[bytes] = asyncio.Queue()
 
-        async def redirects(writer: asyncio.StreamWriter) -> None:
-            await SystemClock().asleep(0.05)
-            site.pages[f"/{len(site.asked)}"] = redirects
-            writer.write(answer(status=302, Location=f"/{len(site.asked)}"))
+    async def drips(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        while True:
+            writer.write(await drops.get())
 
-        site.pages["/"] = redirects
-        with pytest.raises(FetchFailed, match=r"within 0\.2 s"):
-            await fetcher.get(site.url())
+    async with RawSite({"/": drips}) as site, fetching(clock=clock) as fetcher:
+        task = await _asked(fetcher, site)
+        for _ in range(2):
+            pass_time(fetcher, clock, 14.0)
+            drops.put_nowait(b".")
+            await breathe()
+            assert not task.done()
+        pass_time(fetcher, clock, 2.0)
+        with pytest.raises(FetchFailed, match="no whole answer within 30 s"):
+            await task
+
+
+async def test_redirects_do_not_begin_the_time_anew(clock: ManualClock) -> None:
+    pages = {"/": redirect("/1"), "/1": redirect("/2"), "/2": stays_silent()}
+    asked = []
+
+    def follows(url: str) -> bool:
+        asked.append(url)
+        clock.advance(10.0)
+        return True
+
+    async with RawSite(pages) as site, fetching(clock=clock, read_s=40.0) as fetcher:
+        task = asyncio.ensure_future(fetcher.get(site.url(), follows=follows))
+        await _until(lambda: site.paths[-1:] == ["/2"])
+        pass_time(fetcher, clock, 10.0)
+        with pytest.raises(FetchFailed, match="no whole answer within 30 s"):
+            await task
+    assert len(asked) == 2
+
+
+async def _asked(fetcher: Fetcher, site: RawSite) -> asyncio.Task[Fetched]:
+    """A request that has come to the site, and its answer as far as it goes."""
+    task = asyncio.ensure_future(fetcher.get(site.url()))
+    await _until(lambda: bool(site.asked))
+    await breathe()
+    return task
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await breathe()
 
 
 async def test_a_connection_that_does_not_come_about_is_given_up() -> None:
@@ -204,11 +254,14 @@ async def test_who_cancels_a_request_gets_it_cancelled_and_its_connection_closed
     begun, closed = asyncio.Event(), asyncio.Event()
 
     async def watches(writer: asyncio.StreamWriter) -> None:
+        writer.write(CHUNKED)
         begun.set()
-        try:
-            await _drips(writer)
-        finally:
-            closed.set()
+        with suppress(ConnectionError):
+            while not writer.is_closing():
+                writer.write(b"1\r\nx\r\n")
+                await writer.drain()
+                await breathe()
+        closed.set()
 
     async with RawSite({"/": watches}) as site, fetching() as fetcher:
         task = asyncio.ensure_future(fetcher.get(site.url()))

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
 from holdfast.crawl import frontier as module
 from holdfast.crawl.frontier import Found, Frontier, new_page
 from holdfast.crawl.urls import page_id
-from holdfast.ports import Claim, Exchange, Query, WorkerRecord
+from holdfast.ports import Claim, Enqueued, Exchange, Query, WorkerRecord
 from holdfast.runtime.page_gates import SHARES, gates_of, share_of
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
-from holdfast.types import JobState
+from holdfast.types import JobState, NewJob
 
 pytestmark = pytest.mark.anyio
 A, B, C = (f"https://example.org/{name}" for name in "abc")
@@ -104,3 +107,34 @@ def test_a_page_says_all_that_its_run_needs() -> None:
 def test_domains_are_spread_over_the_shares() -> None:
     used = {share_of(f"{n}.example.org") for n in range(1000)}
     assert used == set(range(SHARES))
+
+
+async def test_places_are_not_used_up_by_pages_that_are_known_already(store: MemoryStore) -> None:
+    urls = [f"https://example.org/{n}" for n in range(20)]
+    await frontier(store).add([Found(url) for url in urls[:10]])
+    again = frontier(store, most_pages=13)
+    again.known = 10
+    assert await again.add([Found(url) for url in urls]) == 3
+    assert again.known == 13
+
+
+async def test_several_pages_at_a_time_take_no_more_than_the_last_places(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueue = store.enqueue
+
+    async def takes_a_moment(jobs: Sequence[NewJob]) -> list[Enqueued]:
+        await asyncio.sleep(0)  # noqa: TID251 - lets the others run
+        return await enqueue(jobs)
+
+    monkeypatch.setattr(store, "enqueue", takes_a_moment)
+    limited = frontier(store, most_pages=10)
+    found = [[Found(f"https://example.org/{page}/{n}") for n in range(8)] for page in range(6)]
+    new = await asyncio.gather(*(limited.add(links) for links in found))
+    assert sum(new) == limited.known == len(await stored(store)) == 10
+
+
+async def test_a_crawl_that_has_more_than_it_may_takes_none(store: MemoryStore) -> None:
+    limited = frontier(store, most_pages=5)
+    limited.known = 9
+    assert await limited.add([Found(f"https://example.org/{n}") for n in range(20)]) == 0

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import Raw
@@ -140,6 +141,12 @@ def test_a_path_that_cannot_be_an_output_is_refused_in_one_line(tmp_path: Path, 
     with pytest.raises(ConfigError, match=message) as caught:
         open_output(tmp_path / name, CRAWL)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["a\0b.jsonl", b"a.jsonl", 7, None])
+def test_what_is_no_path_is_refused_in_one_line(path: Any) -> None:
+    with pytest.raises(ConfigError, match="must be a path of a file, or '-'"):
+        open_output(path, CRAWL)
 
 
 @pytest.mark.parametrize("name", ["a.ndjson", "a.JSONL", "a.sqlite", "a.sqlite3"])

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.crawl.page import Item, Link, item_id
+from holdfast.crawl.page import Item, Link
+from holdfast.crawl.urls import item_id
 from holdfast.errors import ConfigError, Invalid, PageChanged, PageRefused
 from tests.unit.crawl.pages import URL, page
 

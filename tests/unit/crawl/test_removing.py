@@ -133,5 +133,3 @@ def test_a_file_of_an_earlier_crawl_of_the_same_name_is_refused(app: App, tmp_pa
             await export_items(app.store, "shop", tmp_path / "items.jsonl")
 
     app.bridge.run(act())
-
-

@@ -4,6 +4,8 @@ import sys
 
 import pytest
 
+from holdfast import App
+from holdfast.crawl import Crawler
 from holdfast.crawl.robots import (
     ALLOW_ALL,
     FRESH_S,
@@ -16,6 +18,7 @@ from holdfast.crawl.robots import (
     product_token,
 )
 from holdfast.errors import ConfigError
+from tests.unit.crawl.raw_site import RawSite, answer
 
 AGENT = "Holdfast/0.1 (+https://example.org/bot)"
 PAGE = "https://example.org/private/page"
@@ -146,7 +149,7 @@ def test_sitemaps_are_canonical_and_each_is_there_once() -> None:
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 451, 301, 304])
 def test_where_there_is_no_such_file_everything_is_allowed(status: int) -> None:
-    robots = meaning_of(status, "User-agent: *\nDisallow: /", AGENT)
+    robots = meaning_of(status, b"User-agent: *\nDisallow: /", AGENT)
     assert robots is ALLOW_ALL
     assert robots.allows(PAGE)
     assert (robots.is_unknown, robots.again_s, robots.crawl_delay_s, robots.sitemaps) == (False, FRESH_S, None, ())
@@ -154,7 +157,7 @@ def test_where_there_is_no_such_file_everything_is_allowed(status: int) -> None:
 
 @pytest.mark.parametrize("status", [None, 429, 500, 503, 599, 100, 0])
 def test_a_site_that_cannot_say_what_it_allows_is_left_alone_for_now(status: int | None) -> None:
-    robots = meaning_of(status, "User-agent: *\nAllow: /", AGENT)
+    robots = meaning_of(status, b"User-agent: *\nAllow: /", AGENT)
     assert robots.is_unknown
     assert not robots.allows(PAGE)
     assert robots.again_s == UNKNOWN_S
@@ -162,23 +165,35 @@ def test_a_site_that_cannot_say_what_it_allows_is_left_alone_for_now(status: int
 
 @pytest.mark.parametrize("status", [200, 203, 206])
 def test_an_answer_is_read(status: int) -> None:
-    robots = meaning_of(status, "User-agent: *\nDisallow: /private", AGENT)
+    robots = meaning_of(status, b"User-agent: *\nDisallow: /private", AGENT)
     assert not robots.allows(PAGE)
     assert robots.allows("https://example.org/")
     assert not robots.is_unknown
 
 
-def test_only_the_first_part_of_a_huge_text_is_read_and_no_half_rule() -> None:
-    start = "User-agent: *\nDisallow: /a\n"
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_only_the_first_part_of_a_huge_file_is_read_and_no_half_rule(end: str) -> None:
+    start = f"User-agent: *{end}Disallow: /a{end}"
     rule = "Disallow: /private"
-    filling = "#" * (LONGEST - len(start) - 1 - len("Disallow: /")) + "\n"
-    cut = start + filling + rule + "\n" + "Disallow: /b\n" * 100_000
-    assert cut[:LONGEST].endswith("\nDisallow: /")
-    robots = Robots.parse(cut, AGENT)
+    filling = "#é" + "#" * (LONGEST - len(start) - 3 - len(end) - len("Disallow: /")) + end
+    cut = (start + filling + rule + end + f"Disallow: /b{end}" * 100_000).encode()
+    assert cut[:LONGEST].endswith(f"{end}Disallow: /".encode())
+    robots = meaning_of(200, cut, AGENT)
     assert not robots.allows("https://example.org/a")
     assert robots.allows("https://example.org/b")
     assert robots.allows(PAGE)
-    assert not allowed(start + rule + "\n" + filling)
+    assert not meaning_of(200, (start + rule + end + filling).encode(), AGENT).allows(PAGE)
+
+
+async def test_a_file_that_is_larger_than_a_page_may_be_is_obeyed_as_far_as_it_is_read() -> None:
+    huge = b"User-agent: *\nDisallow: /private\n" + b"# and so on\n" * 200_000
+    async with RawSite({"/robots.txt": answer(huge), "/": answer(b"x")}) as site:
+        app = App("memory://")
+        crawler = Crawler(app, allow_private=["127.0.0.1/32"], max_bytes=1_000)
+        summary = await crawler.arun(site.url("/private"), site.url("/"))
+        await app.aclose()
+    assert (summary.done, summary.skipped) == (1, 1)
+    assert site.paths == ["/robots.txt", "/"]
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,9 @@ def test_each_item_is_a_row_with_a_stable_id_its_page_and_its_place(path: Path) 
         output.add([page(1, {"price": 3}, {"price": 4}), page(2, {"price": 5})])
     one, two = page(1).id, page(2).id
     assert rows(path, "SELECT id, page, n, json_extract(item, '$.price') FROM items ORDER BY page, n") == [
-        (f"{one}:0", url_of(1), 0, 3),
-        (f"{one}:1", url_of(1), 1, 4),
-        (f"{two}:0", url_of(2), 0, 5),
+        (f"{one}-0", url_of(1), 0, 3),
+        (f"{one}-1", url_of(1), 1, 4),
+        (f"{two}-0", url_of(2), 0, 5),
     ]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from holdfast.errors import PageChanged
 from holdfast.ops.commands.crawl_running import code_of, run_on, set_up_run_logs, tell
 from holdfast.ops.commands.crawl_summary import as_fields
 from holdfast.ops.commands.lazy import FAILED, Unusable
@@ -21,7 +22,7 @@ from holdfast.runtime.crawl_origins import queue_of
 
 if TYPE_CHECKING:
     from holdfast.crawl import Crawler
-    from holdfast.crawl.replaying import Tried
+    from holdfast.crawl.replaying import StillFailing, Tried
 
 _MOST_ERRORS: Final = 5
 
@@ -103,7 +104,7 @@ def _crawler_of(target: str | None) -> Crawler:
 def _lines(tried: Tried, crawl: str, *, is_trial: bool) -> Iterator[str]:
     passing = f"{len(tried.passing)} of {many(tried.total, 'kept page')}"
     yield f"{passing} can be parsed now, with {many(tried.items, 'item')}"
-    errors = Counter(redacted_text(one.error.replace(one.url, "…") if one.url else one.error) for one in tried.failing)
+    errors = Counter(map(_cause, tried.failing))
     for error, count in errors.most_common(_MOST_ERRORS):
         yield f"  {count} × {short(error, 120)}"
     if len(errors) > _MOST_ERRORS:
@@ -114,6 +115,12 @@ def _lines(tried: Tried, crawl: str, *, is_trial: bool) -> Iterator[str]:
         yield "  there are more: a larger --limit takes them as well"
     if tried.passing and is_trial:
         yield "without --try these are completed"
+
+
+def _cause(failing: StillFailing) -> str:
+    """Its error without what differs from page to page."""
+    error = failing.error.replace(failing.url, "…") if failing.url else failing.error
+    return redacted_text(error.removeprefix(f"{PageChanged.__module__}."))
 
 
 def _fields(tried: Tried) -> dict[str, Any]:

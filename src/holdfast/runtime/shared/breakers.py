@@ -151,6 +151,11 @@ class SharedBreaker(Guard[BreakerValue, Result]):
             self._view = value
         return self._view
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed, and nothing is on its way that could change that: there may be one for each domain."""
+        return not self.notes and self.known.state.mode is _CLOSED
+
     def state_at(self, now: float) -> BreakerState:
         """The state as this worker sees it."""
         return rules.aged(self.view.state, now)

@@ -58,7 +58,7 @@ class SharedGuards:
         self._registry.add_breaker(key, config, self._latest)
 
     def forget_breaker(self, key: str) -> None:
-        """Drop a breaker of which the store knows nothing, and which has nothing to say; it may be added again."""
+        """Drop a breaker that is closed and has nothing to say; it may be added again, and is as the store knows it."""
         self._registry.drop_breaker(key)
 
     def add_limit(self, name: str, rate: Rate) -> None:
@@ -109,7 +109,7 @@ class SharedGuards:
         registry = self._registry
         caps = {queue_gate(name): 0 for name in self._paused}
         for breaker in registry.breakers.values():
-            cap = breaker.cap(now)
+            cap = None if breaker.is_closed else breaker.cap(now)
             if cap is not None:
                 caps[breaker.key] = cap
         for name, rate in registry.rates.items():
@@ -123,7 +123,7 @@ class SharedGuards:
         """Seconds until the earliest cap of zero lifts by itself; None where there is none that does."""
         self._look_at_clock(now)
         registry = self._registry
-        waits = [breaker.opens_in_s(now) for breaker in registry.breakers.values()]
+        waits = [breaker.opens_in_s(now) for breaker in registry.breakers.values() if not breaker.is_closed]
         waits += [limit.opens_in_s(now) for limit in registry.tight.values()]
         return min((max(0.0, wait) for wait in waits if wait is not None), default=None)
 

@@ -10,13 +10,14 @@ from holdfast.policy.breaker import BreakerConfig
 from holdfast.policy.budget import BudgetConfig
 from holdfast.policy.limiter import Rate
 from holdfast.ports import Value
-from holdfast.runtime.shared.breakers import SharedBreaker
+from holdfast.runtime.shared.breakers import SharedBreaker, write_breaker
 from holdfast.runtime.shared.budgets import SharedBudget
 from holdfast.runtime.shared.limits import SharedLimit
-from holdfast.runtime.shared.names import LIMIT, limit_gate
+from holdfast.runtime.shared.names import BREAKER, BUDGET, LIMIT, limit_gate
 
 AnyGuard = SharedBreaker | SharedLimit | SharedBudget
 _FEW: Final = 1_000
+_GUARDS: Final = (BREAKER, LIMIT, BUDGET)
 Config = TypeVar("Config", BreakerConfig, BudgetConfig, Rate)
 
 
@@ -114,7 +115,7 @@ class Registry:
         """The guard of a value. Where there is none the value is kept, for its guard may be added later."""
         if value.data is not None:
             guard = self.find(value.key)
-            if guard is None:
+            if guard is None and value.key.startswith(_GUARDS):
                 self._others[value.key] = value
             return guard
         self._others.pop(value.key, None)
@@ -137,10 +138,13 @@ class Registry:
         self.tight.pop(gate, None)
 
     def drop_breaker(self, name: str) -> None:
-        """Forget a breaker that was never written, and has nothing to send."""
+        """Forget a breaker that holds nothing back and has nothing to send; what is stored of it is kept."""
         guard = self.breakers.get(name)
-        if guard is not None and not guard.notes and guard.version == 0:
-            del self.breakers[name], self._by_key[guard.key]
+        if guard is None or guard.notes or not guard.is_closed:
+            return
+        del self.breakers[name], self._by_key[guard.key]
+        if guard.version:
+            self._others[guard.key] = Value(guard.key, guard.version, write_breaker(guard.known))
 
     def mark(self, guard: AnyGuard) -> None:
         """Note whether it has something to send."""
@@ -148,6 +152,11 @@ class Registry:
             self.pending[guard.key] = guard
         else:
             self.pending.pop(guard.key, None)
+
+    @property
+    def waiting(self) -> int:
+        """How many values are kept for guards that nobody has added."""
+        return len(self._others)
 
     def __iter__(self) -> Iterator[AnyGuard]:
         yield from self.breakers.values()
