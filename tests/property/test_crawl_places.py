@@ -79,12 +79,15 @@ class Story:
             case "turn":
                 for _ in range(how[0]):
                     await asyncio.sleep(0)  # noqa: TID251 - lets the others run
+            case _:
+                pass
 
     async def end(self) -> None:
         tasks = [task for task in self.held.values() if task is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        came = await asyncio.gather(*tasks, return_exceptions=True)
+        assert not [one for one in came if isinstance(one, TypeError | AttributeError)], "the harness is at fault"
         self.crawl.handling.keep(())
         await settle()
 

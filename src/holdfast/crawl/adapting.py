@@ -18,6 +18,8 @@ _LONGEST_INTERVAL_S: Final = 60.0
 _SLOWER: Final = 3.0  # times the usual time
 _SHARE: Final = 1 / 16  # of the latest answer in the recent time
 _OUTLIER: Final = 4.0
+_LONGEST_RUN: Final = 16  # a longer one proves no more: an interval of a sixteenth of the rest is always tried
+_RUN_SHARE: Final = 1 / 4
 _ALONE: Final = 2.0  # below this limit there is one request at a time
 _NEVER: Final = -1.0
 
@@ -43,12 +45,14 @@ class Tempo:
         "limit",
         "_credit",
         "_cut_s",
+        "_good",
         "_is_untroubled",
         "_most",
         "_patience",
         "_recent_s",
         "_refused_interval_s",
         "_refused_limit",
+        "_run",
         "_slow_s",
         "_usual_s",
     )
@@ -65,6 +69,10 @@ class Tempo:
         self._patience = _PATIENCE
         self._credit = 0
         """Good answers since the interval was last changed."""
+        self._good = 0
+        """Good answers since the last refusal."""
+        self._run = 0.0
+        """How many come between two refusals: a moving average."""
         self._recent_s = 0.0
         self._usual_s = 0.0
 
@@ -79,6 +87,7 @@ class Tempo:
 
         Only a page that was asked for is timed (`is_timed`): error pages come quicker than the site's usual answer.
         """
+        self._good += 1
         limit = self.limit
         recent_s = self._timed(took_s) if is_timed else self._recent_s
         usual_s = self._usual_s
@@ -95,15 +104,18 @@ class Tempo:
             return True
         return False
 
-    def refused(self, now_s: float, began_s: float) -> bool:
-        """The site asked for a rest; True if limit or interval have changed."""
+    def refused(self, now_s: float, began_s: float, rest_s: float = math.inf) -> bool:
+        """The site asked for a rest of so long; True if limit or interval have changed."""
         limit, interval_s = self.limit, self.interval_s
         if not self._cut(now_s, began_s, _CUT):
             return False
+        good, self._good = min(self._good, _LONGEST_RUN), 0
+        self._run += _RUN_SHARE * (good - self._run)
         if limit >= self._refused_limit or interval_s <= self._refused_interval_s:  # tried again, and refused again
             self._patience = min(2 * self._patience, _MOST_PATIENCE)
         if limit < _ALONE:
-            self._refused_interval_s = interval_s
+            self.interval_s = min(self.interval_s, rest_s / max(1.0, self._run))
+            self._refused_interval_s = min(interval_s, self.interval_s)
         else:
             self._refused_limit = float(int(limit))
         return True

@@ -15,6 +15,9 @@ from holdfast.policy.retry_after import retry_after
 
 _CHARSET: Final = re.compile(r";\s*charset\s*=\s*[\"']?([a-z0-9._:+\-]{1,40})", re.IGNORECASE)
 
+_LONGEST_CONTENT_TYPE: Final = 1_000
+_LONGEST_MEDIA_TYPE: Final = 100
+
 
 class Fetched(Struct, frozen=True, kw_only=True):
     """An answer, whatever its status."""
@@ -63,15 +66,21 @@ def plain_headers(headers: Mapping[str, str]) -> dict[str, str]:
     plain: dict[str, str] = {}
     for name, value in headers.items():
         key = name.lower()
-        text = value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        text = plain_text(value)
         if key in plain:
             text = plain[key] + ("\n" if key == "set-cookie" else ", ") + text
         plain[key] = text
     return plain
 
 
+def plain_text(value: str) -> str:
+    """A header's value, as aiohttp has it, where what is no text is marked as such: else it could not be stored."""
+    return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 @functools.lru_cache(maxsize=256)
 def media_type(header: str) -> tuple[str, str]:
-    """The media type and the charset of a Content-Type."""
-    named = _CHARSET.search(header)
-    return header.partition(";")[0].strip().lower(), named[1].lower() if named else ""
+    """The media type and the charset of a Content-Type; both are short, whatever was sent."""
+    named = _CHARSET.search(header, 0, _LONGEST_CONTENT_TYPE)
+    kind = plain_text(header.partition(";")[0].strip().lower()[:_LONGEST_MEDIA_TYPE])
+    return kind, named[1].lower() if named else ""

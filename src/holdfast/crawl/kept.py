@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.crawl.fetched import Fetched
+from holdfast.crawl.urls import canonical
 from holdfast.errors import Invalid
 
 MOST_BYTES: Final = 256 * 1024
@@ -77,6 +78,8 @@ def unpack(value: Mapping[str, Any]) -> Fetched:
         body = zlib.decompressobj().decompress(kept.body, MOST_BODY)
     except (msgspec.ValidationError, zlib.error) as error:
         raise Invalid(f"the kept page cannot be read: {error}") from None
+    if canonical(kept.url) is None or canonical(kept.final_url) is None:
+        raise Invalid("the kept page cannot be read: it has no URL that a page could have")
     return Fetched(
         url=kept.url,
         final_url=kept.final_url,

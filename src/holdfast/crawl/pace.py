@@ -227,15 +227,16 @@ class Pace:
     def _refused(self, now_s: float, began_s: float, retry_after_s: float | None) -> None:
         # Nothing starts during a rest, so what began before its end began before the refusal that set it: one burst.
         is_new = began_s >= self.held_until_s
-        if is_new:
-            # A probe comes after the rest that was asked for: that it is refused says nothing about limit or interval.
-            if self._tempo is not None and not self._is_probing:
-                self._tempo.refused(now_s, began_s)
-            self.refusals += 1
-        if retry_after_s is not None:
-            self._rest(now_s + max(retry_after_s, _LEAST_REST_S), "Retry-After")
-        elif is_new:
-            self._rest(now_s + RESTS_S[min(self.refusals, len(RESTS_S)) - 1], "refused")
+        self.refusals += is_new
+        if retry_after_s is None:
+            rest_s, why = RESTS_S[min(max(self.refusals, 1), len(RESTS_S)) - 1], "refused"
+        else:
+            rest_s, why = max(retry_after_s, _LEAST_REST_S), "Retry-After"
+        # A probe comes after the rest that was asked for: that it is refused says nothing about limit or interval.
+        if is_new and self._tempo is not None and not self._is_probing:
+            self._tempo.refused(now_s, began_s, rest_s)
+        if is_new or retry_after_s is not None:
+            self._rest(now_s + rest_s, why)
 
     def _rest(self, until_s: float, why: str) -> None:
         if until_s > self.held_until_s:

@@ -10,6 +10,7 @@ import apsw
 
 from holdfast.crawl.ledger import refuse_other_crawl
 from holdfast.crawl.output_buffer import Entry, Sink
+from holdfast.crawl.urls import item_id
 from holdfast.errors import ConfigError, StoreError
 from holdfast.stores.sqlite.faults import is_broken, translated
 
@@ -25,6 +26,8 @@ CREATE TABLE holdfast_output (crawl TEXT NOT NULL, crawl_id TEXT NOT NULL, pages
 
 class SqliteItems:
     """The table `items` (id, page, n, item): the n-th item of the page with this URL, as JSON. Other tables stay.
+
+    The id is the one that a user's own sink is given with the item.
 
     Several processes may write one database: the transaction decides who was first with a page.
     """
@@ -129,8 +132,9 @@ class SqliteItems:
 
 
 def _rows(entries: Sequence[Entry]) -> list[tuple[str, str, int, str]]:
-    """The rows of these pages; an item's id is its page's, with its place there."""
-    return [(f"{entry.id}:{n}", entry.url, n, item.decode()) for entry in entries for n, item in enumerate(entry.items)]
+    return [
+        (item_id(entry.id, n), entry.url, n, item.decode()) for entry in entries for n, item in enumerate(entry.items)
+    ]
 
 
 if TYPE_CHECKING:

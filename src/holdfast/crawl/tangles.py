@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+MOST_TAGS: Final = 2_000_000
+"""Of a page. So many take seconds and half a gigabyte, whatever they are."""
 DEEPEST: Final = 1_000
 """Elements within each other. Browsers stop at 512."""
 MOST_ATTRIBUTES: Final = 2_000
@@ -86,9 +88,11 @@ def _escaped(token: re.Match[str]) -> str:
 def tangle_of(html: str) -> str:
     """What is wrong with it in a few words, or "" where it can be parsed as it is."""
     tags = html.count("<")
+    if tags > MOST_TAGS:
+        return "too many tags"
     if tags > _FEW_TAGS:
         most = MOST_COPIES // tags
-        if len(_formats.findall(html)) > most and _open_formats(html) > most:
+        if len(_formats.findall(html)) > most and _has_open_formats(html, most):
             return "too many formatting elements that are not closed"
     if tags > _MORE_TAGS and _is_deep(html):
         return "nested too deeply"
@@ -97,12 +101,12 @@ def tangle_of(html: str) -> str:
     return ""
 
 
-def _open_formats(html: str) -> int:
-    """At most so many formatting elements are open at once.
+def _has_open_formats(html: str, most: int) -> bool:
+    """Whether more formatting elements than `most` may be open at once.
 
     Those that are open where a table or the like begins or ends count as open for ever.
     """
-    open_now = most = 0
+    open_now = 0
     names: dict[str, int] = {}
     for token in _tokens.finditer(html):
         name = (token[1] or token[2] or "").lower()
@@ -115,8 +119,9 @@ def _open_formats(html: str) -> int:
             open_now -= 1
         elif name.lstrip("/") in _SEALS:
             names.clear()
-        most = max(most, open_now)
-    return most
+        if open_now > most:
+            return True
+    return False
 
 
 def _is_deep(html: str) -> bool:

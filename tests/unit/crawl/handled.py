@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.clock import new_id
@@ -51,9 +51,7 @@ class Site:
         self.answer, self.robots = answer, robots
         self.asked: list[str] = []
 
-    async def get(
-        self, url: str, *, headers: Mapping[str, str] | None = None, follows: Callable[[str], bool] | None = None
-    ) -> Fetched:
+    async def get(self, url: str, **_: object) -> Fetched:
         self.asked.append(url)
         return await (self.robots if url.endswith("/robots.txt") else self.answer)(url)
 

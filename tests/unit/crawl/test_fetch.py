@@ -66,6 +66,8 @@ async def test_an_answer_is_its_status_headers_and_body(clock: ManualClock) -> N
         ("text/html ; a=b; charset='latin-1'", "text/html", "latin-1"),
         ("text/html; charset=\u00e9", "text/html", ""),
         ("; charset=x", "", "x"),
+        ("text/\xff; charset=x", "text/\ufffd", "x"),
+        ("a" * 5_000, "a" * 100, ""),
     ],
 )
 async def test_the_media_type_is_told_apart_from_the_charset(header: str, media: str, charset: str) -> None:

@@ -93,6 +93,8 @@ def test_the_worst_of_everything_stays_within_the_limit() -> None:
         {"body": base64.b64encode(b"no zlib").decode()},
         {"status": "200"},
         {"url": None},
+        {"url": "nowhere"},
+        {"final_url": "http://[::1/"},
         {"headers": []},
     ],
 )

@@ -112,6 +112,20 @@ def test_a_site_that_refuses_what_is_over_its_capacity_is_found_out_and_never_as
     assert crawl.pace.limit == 32.0
 
 
+def test_refusals_that_have_nothing_to_do_with_the_rate_do_not_stop_the_crawl() -> None:
+    asked = [0]
+
+    def site(now_s: float, _: int) -> Answer:
+        asked[0] += 1
+        return (Outcome.REFUSED, 0.05, 1.5) if asked[0] % 10 == 0 else (Outcome.OK, 0.05, None)
+
+    crawl = Crawl(adaptive(), site)
+    crawl.run(seconds=600.0)
+    assert crawl.undercut == []
+    resting_s = 600.0 * 1.5 / (1.5 + 9 * 0.05)
+    assert crawl.good > 0.5 * 9 * resting_s / 1.5, "half of what one request at a time could get between the rests"
+
+
 def test_a_site_that_refuses_more_than_one_request_a_second_is_asked_at_about_that_rate() -> None:
     last = [-9.0]
 

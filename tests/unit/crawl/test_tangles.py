@@ -1,11 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 
 import pytest
 from msgspec import json
 
-from holdfast.crawl.tangles import eased, tangle_of
+from holdfast.crawl import tangles
+from holdfast.crawl.tangles import MOST_TAGS, eased, tangle_of
 from holdfast.crawl.trees import parse
 
 DEEP = "nested too deeply"
@@ -121,6 +123,25 @@ def test_telling_and_easing_take_time_in_proportion(start: str) -> None:
     html = start * 60_000  # seconds, were it not so
     tangle_of(html)
     eased(html)
+
+
+def test_too_many_tags_are_told_whatever_they_are() -> None:
+    assert tangle_of("<p>" * (MOST_TAGS + 1)) == "too many tags"
+
+
+def test_a_large_page_that_is_tangled_is_told_by_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = []
+    tokens = tangles._tokens
+
+    class Counted:
+        def finditer(self, html: str) -> Iterator[re.Match[str]]:
+            for token in tokens.finditer(html):
+                looked_at.append(token.start())
+                yield token
+
+    monkeypatch.setattr(tangles, "_tokens", Counted())
+    assert tangle_of("<nobr><div>" * 50_000) == OPEN
+    assert len(looked_at) < 100
 
 
 def test_a_small_page_is_not_looked_at() -> None:

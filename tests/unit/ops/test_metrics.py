@@ -26,6 +26,7 @@ from holdfast.runtime.worker import Report
 from holdfast.testing import ManualClock
 from holdfast.types import JobState
 from tests.unit.reported import part, reported, stream_report
+from tests.unit.crawled import crawl_report, crawling
 from tests.unit.ringed import consumer, ring_report, turning
 
 MEMORY = Capabilities(name="memory", location="here", is_durable=False, is_shared=False, has_transactions=False)
@@ -225,6 +226,7 @@ async def test_every_metric_and_its_labels_are_in_the_reference() -> None:
     bill = stream_report("bill", part(0, lag=3))
     await reported(app, bill)
     await turning(app, ring_report("prices", consumer("enrich")))
+    await crawling(app, crawl_report("shop"))
     look = await subject._look_or_none(app)
     report = Report(
         worker="w",
