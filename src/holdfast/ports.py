@@ -469,6 +469,8 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     streams: tuple[StreamReport, ...] = ()
     rings: tuple[RingReport, ...] = ()
     crawls: tuple[CrawlReport, ...] = ()
+    process: str = ""
+    """Which process it is, for others of the same machine: see `runtime/this_process.py`."""
 
 
 class Beat(Struct, frozen=True):

@@ -72,11 +72,13 @@ from holdfast.crawl import (
     Progress,
     adapting,
     feed,
+    fetch,
     frontier,
     kept,
     pace,
     robots,
     scope,
+    tangles,
     urls,
 )
 from holdfast.crawl.letters import CrawlLetters, CrawlLetterStats
@@ -459,6 +461,8 @@ def test_the_fixed_numbers_of_crawls_are_the_codes_own() -> None:
         f"{robots.LONGEST} bytes",
         f"{SHARES}",
         f"{frontier.SEEN}",
+        f"{fetch.LONGEST_HEADER} bytes",
+        f"{tangles.MOST_TAGS}",
         f"{kept.MOST_BYTES} bytes",
         f"{feed.MOST_WAITING}",
         f"{Crawler(App('memory://')).settings.lease_s:g} s",

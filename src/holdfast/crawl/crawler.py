@@ -23,6 +23,7 @@ from holdfast.crawl.outputs import open_output
 from holdfast.crawl.pace import PaceSettings
 from holdfast.crawl.page import Page
 from holdfast.crawl.patterns import Pattern
+from holdfast.crawl.request_headers import checked_headers
 from holdfast.crawl.rules import Handler, Parsed, Rule, parse
 from holdfast.crawl.scope import Scope
 from holdfast.crawl.session import CrawlSummary, Progress, Session
@@ -158,7 +159,7 @@ class Crawler:
             max_pages=None if max_pages is None else bounds.whole("max_pages", max_pages, low=1),
             is_robots=robots,
             user_agent=_agent(user_agent),
-            headers=dict(headers or {}),
+            headers=checked_headers(headers),
             allow=_allowed(allow_private),
             verify_tls=verify_tls,
             is_followed=follow,

@@ -37,7 +37,7 @@ class Link(Struct, frozen=True):
     url: str
     """Absolute, in canonical form."""
     priority: int | None = None
-    """A higher one is fetched first; None: as its page."""
+    """A higher one is fetched first; None is 0."""
     data: Mapping[str, Any] = {}
     """What the handler of that page finds in its `page.data`; must be storable as JSON."""
 

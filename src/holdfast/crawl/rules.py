@@ -21,7 +21,8 @@ from holdfast.errors import PageChanged, Permanent
 Handler = Callable[[Page], Any]
 """What users write: a function of a page that yields, or returns, items and links."""
 
-HTML: Final = ("text/html", "application/xhtml+xml")
+HTML: Final = ("text/html", "application/xhtml+xml", "")
+"""Content types of what is taken for HTML; a site that says nothing of it sends that, mostly."""
 _MOST_ITEMS: Final = 100_000
 _MOST_LINKS: Final = 1_000_000
 _BREATH: Final = 1_000

@@ -110,6 +110,16 @@ def decode(value: Value) -> Replay:
 # ---------------------------------------------------------------- what workers do
 
 
+def may_send(values: Iterable[Value], task: str) -> bool:
+    """Whether a replay is running that may still send letters of this task."""
+    for value in values:
+        if value.key.startswith(PREFIX) and value.data is not None:
+            replay = decode(value)
+            if replay.state is _RUNNING and replay.query.task in {"", task}:
+                return True
+    return False
+
+
 async def drive(store: Store, values: Iterable[Value], worker: str, now: float) -> None:
     """Take every replay among these values one step further; `now` is on the store's clock."""
     for value in values:

@@ -41,6 +41,7 @@ from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.maintenance import Maintenance
 from holdfast.runtime.outage import AGAIN, Outage
 from holdfast.runtime.replay import PREFIX as REPLAY
+from holdfast.runtime.replay import may_send
 from holdfast.runtime.ring_letters import GATE as RINGS
 from holdfast.runtime.run import UNKNOWN_KEEP_S
 from holdfast.runtime.runner import Room, Runner
@@ -50,6 +51,7 @@ from holdfast.runtime.spec import TaskSpec
 from holdfast.runtime.streams.fleet import WorkerStreams
 from holdfast.runtime.streams.spec import StreamSpec
 from holdfast.runtime.streams.views import StreamLine, line_of
+from holdfast.runtime.this_process import process_mark
 from holdfast.runtime.threads import OwnThreads
 from holdfast.runtime.tracing import find_tracer
 from holdfast.types import BreakerChanged, BreakerMode, Change, JobRecord, Rng
@@ -234,6 +236,10 @@ class Worker:
     def wake(self) -> None:
         """Look for jobs now: what may be claimed has changed. From the worker's own loop."""
         self._wake.set()
+
+    def is_replaying(self, task: str) -> bool:
+        """Whether letters of this task may still be sent back by a replay. From the worker's own loop."""
+        return may_send(self._replays.values(), task)
 
     @property
     def last_exchange_s(self) -> float | None:
@@ -476,6 +482,7 @@ class Worker:
             streams=self.streams.reports(),
             rings=() if self._rings is None else self._rings(),
             crawls=() if self._crawl is None else self._crawl.reports(),
+            process=process_mark(),
         )
 
     # ---- the heart's thread

@@ -50,7 +50,7 @@ def about_page(expect: tuple[str, ...]) -> Callable[[Page], Iterator[Any]]:
     from holdfast.crawl.structure import check  # noqa: PLC0415
 
     def about(page: Page) -> Iterator[Any]:
-        if page.content_type not in (*HTML, ""):
+        if page.content_type not in HTML:
             return
         check(page, expect, None)
         links = list(page.links())

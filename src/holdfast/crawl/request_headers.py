@@ -1,0 +1,34 @@
+"""Headers of the user's own, checked before anything is asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from holdfast.errors import ConfigError
+
+_OURS: Final = frozenset({"accept-encoding", "connection", "content-length", "host", "te", "transfer-encoding"})
+"""What says how a request is sent and how its answer may come: what else is sent there would break the fetching."""
+
+_is_name = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+").fullmatch
+_is_value = re.compile(r"[\x20-\x7e\x80-\ud7ff\ue000-\U0010ffff\t]*").fullmatch
+
+
+def checked_headers(given: Mapping[str, str] | None) -> dict[str, str]:
+    """The headers as they are sent; ConfigError for what is none, and for those that are the fetcher's own."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"headers={given!r}: must be a mapping, such as {{'Accept-Language': 'en'}}")
+    return dict(_checked(name, value) for name, value in given.items())
+
+
+def _checked(name: Any, value: Any) -> tuple[str, str]:
+    if not isinstance(name, str) or not _is_name(name):
+        raise ConfigError(f"headers: {name!r} is no name of a header")
+    if name.lower() in _OURS:
+        raise ConfigError(f"headers: {name} is set by the crawl itself; leave it out")
+    if not isinstance(value, str) or not _is_value(value):
+        raise ConfigError(f"headers: the value of {name} must be a text on one line")  # which may be a secret
+    return name, value

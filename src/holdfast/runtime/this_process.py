@@ -1,0 +1,46 @@
+"""Which process this is, so that another one of the same machine can tell for certain that it is gone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+_PROC: Final = Path("/proc")
+_DEAD: Final = frozenset("XZ")
+_STARTED: Final = 19
+"""The place of the start time in a stat line, after the name of the program: pid, name and state come before it."""
+
+
+def process_mark() -> str:
+    """This boot, this space of process ids, this process and its start; empty where the machine does not say."""
+    start = _start_of(os.getpid())
+    place = _place()
+    return f"{place}/{os.getpid()}/{start}" if place and start else ""
+
+
+def is_gone(mark: str) -> bool:
+    """Whether the process with this mark is gone; False where nobody here can tell, as on another machine."""
+    place, _, rest = mark.rpartition("/")
+    place, _, pid = place.rpartition("/")
+    if not place or not pid.isdecimal() or place != _place():
+        return False
+    return _start_of(int(pid)) != rest
+
+
+def _place() -> str:
+    """The boot of this machine, and the space that its process ids are in; empty where it does not say."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{(_PROC / 'self/ns/pid').stat().st_ino}"
+    except OSError:
+        return ""
+
+
+def _start_of(pid: int) -> str:
+    """When a process began, in the clock ticks of its boot; empty for one that is gone, or only waits to be buried."""
+    try:
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return "" if not fields or fields[0] in _DEAD else fields[_STARTED]
