@@ -7,6 +7,6 @@ from holdfast.crawl.extras import wanted
 with wanted():
     from holdfast.crawl.crawler import Crawler
     from holdfast.crawl.page import Item, Link, Page
-    from holdfast.crawl.session import CrawlSummary, Progress
+    from holdfast.crawl.progress import CrawlSummary, Progress
 
 __all__ = ["CrawlSummary", "Crawler", "Item", "Link", "Page", "Progress"]

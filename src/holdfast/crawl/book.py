@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -92,8 +92,7 @@ class Book:
         def begun(record: CrawlRecord | None) -> CrawlRecord:
             known = record or CrawlRecord(started_at=now)
             merged = tuple(dict.fromkeys((*known.seeds, *seeds)))[:_MOST_SEEDS]
-            domains = tuple(dict.fromkeys((*known.domains, *map(domain_of, seeds))))[:_MOST_DOMAINS]
-            return replace(known, seeds=merged, domains=domains, finished_at=None)
+            return replace(_widened(known, map(domain_of, seeds)), seeds=merged, finished_at=None)
 
         return await self._change_record(begun)
 
@@ -101,9 +100,10 @@ class Book:
         """Whether this is what is stored of the crawl itself."""
         return value.key == self._key
 
-    async def add_seed(self, url: str) -> None:
-        """One more place where it began, such as where a seed redirects to."""
-        await self.begin((url,))
+    async def widen(self, domain: str) -> None:
+        """Links within this domain too are followed: a seed redirects there."""
+        now = await self.read()
+        await self._change_record(lambda record: _widened(record or CrawlRecord(started_at=now), (domain,)))
 
     async def finish(self) -> None:
         """Nothing is left to do."""
@@ -195,3 +195,7 @@ class Book:
             if all(reply.changed):
                 return
         raise StoreError(f"{key} is changed by others all the time; try again")
+
+
+def _widened(record: CrawlRecord, domains: Iterable[str]) -> CrawlRecord:
+    return replace(record, domains=tuple(dict.fromkeys((*record.domains, *domains)))[:_MOST_DOMAINS])

@@ -23,10 +23,11 @@ from holdfast.crawl.outputs import open_output
 from holdfast.crawl.pace import PaceSettings
 from holdfast.crawl.page import Page
 from holdfast.crawl.patterns import Pattern
+from holdfast.crawl.progress import CrawlSummary, Progress
 from holdfast.crawl.request_headers import checked_headers
 from holdfast.crawl.rules import Handler, Parsed, Rule, parse
 from holdfast.crawl.scope import Scope
-from holdfast.crawl.session import CrawlSummary, Progress, Session
+from holdfast.crawl.session import Session
 from holdfast.crawl.structure import refuse_bad_selector
 from holdfast.crawl.urls import canonical
 from holdfast.errors import ConfigError
@@ -155,7 +156,9 @@ class Crawler:
             limits=FetchLimits(
                 total_s=bounds.length("timeout", timeout, above=0.0), max_bytes=max_bytes, max_redirects=max_redirects
             ),
-            scope=Scope(allow=allow, deny=deny, max_depth=depth),
+            scope=Scope(
+                allow=allow, deny=deny, max_depth=None if depth is None else bounds.whole("depth", depth, low=0)
+            ),
             max_pages=None if max_pages is None else bounds.whole("max_pages", max_pages, low=1),
             is_robots=robots,
             user_agent=_agent(user_agent),

@@ -19,6 +19,7 @@ from holdfast.crawl.frontier import Found, Frontier
 from holdfast.crawl.kept import pack, unpack
 from holdfast.crawl.pace import Outcome
 from holdfast.crawl.page import Item, Link, Page
+from holdfast.crawl.request_headers import without_secrets
 from holdfast.crawl.robots import LONGEST, Robots, meaning_of
 from holdfast.crawl.rules import Parsed, challenged
 from holdfast.crawl.scope import Scope
@@ -83,6 +84,9 @@ class Handling:
         is_ours: whether this process may ask a domain now.
         """
         self._headers = headers
+        self._plain_headers = without_secrets(headers)
+        self.trusted: frozenset[str] = frozenset()
+        """The seeds' own domains, to which headers with secrets go."""
         self._most_redirects = most_redirects
         self._store = store
         self._crawl = crawl
@@ -106,6 +110,7 @@ class Handling:
     def claimed(self, deliveries: Sequence[Delivery]) -> None:
         """These are about to begin."""
         for delivery in deliveries:
+            self.let_go(delivery.id)  # or one that comes again would count twice
             domain = self._domains.get(delivery.project)
             domain.claimed += 1
             self.waiting[delivery.id] = domain
@@ -191,7 +196,8 @@ class Handling:
         outcome: Outcome | None = Outcome.FAILED
         retry_after_s, fetched = None, None
         try:
-            fetched = await self._fetcher.get(url, headers=self._headers, follows=follows, first_bytes=first_bytes)
+            headers = self._headers if domain.name in self.trusted else self._plain_headers
+            fetched = await self._fetcher.get(url, headers=headers, follows=follows, first_bytes=first_bytes)
             self.bytes += len(fetched.body)
             if not fetched.redirect_to:
                 refuse_status(fetched)
@@ -306,7 +312,7 @@ class Handling:
             raise refused(page.url, "too many redirects", f"is redirected more than {self._most_redirects} times")
         if not page.referrer:  # a seed: then it is there that the crawl is wanted
             self.scope = self.scope.with_domain(domain_of(target))
-            await self._book.add_seed(target)
+            await self._book.widen(domain_of(target))
         why = self.scope.refuses(target, page.depth)
         if why:
             self._count(why)
@@ -326,7 +332,7 @@ class Handling:
                 return bool(target)
         return False
 
-    async def _handle(self, job: JobContext, payload: PagePayload, fetched: Fetched, delivery: Delivery) -> Raw:
+    async def _handle(self, job: JobContext, payload: PagePayload, fetched: Fetched, delivery: Delivery) -> Any:
         page = Page(fetched, payload=payload, attempt=delivery.attempt)
         try:
             parsed = await self._parse(page)
@@ -335,6 +341,8 @@ class Handling:
         except Exception:
             await job.acheckpoint(pack(fetched, self._clock.now()))
             raise
+        if parsed.instead is not None:
+            return parsed.instead
         new = await self._frontier.add(self._followed(parsed.links, payload))
         if self._sink is not None and parsed.items:
             data: list[Any] = msgspec.json.decode(items)

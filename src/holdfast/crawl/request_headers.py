@@ -11,6 +11,8 @@ from holdfast.errors import ConfigError
 _OURS: Final = frozenset({"accept-encoding", "connection", "content-length", "host", "te", "transfer-encoding"})
 """What says how a request is sent and how its answer may come: what else is sent there would break the fetching."""
 
+_SECRET: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
+
 _is_name = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+").fullmatch
 _is_value = re.compile(r"[\x20-\x7e\x80-\ud7ff\ue000-\U0010ffff\t]*").fullmatch
 
@@ -22,6 +24,11 @@ def checked_headers(given: Mapping[str, str] | None) -> dict[str, str]:
     if not isinstance(given, Mapping):
         raise ConfigError(f"headers={given!r}: must be a mapping, such as {{'Accept-Language': 'en'}}")
     return dict(_checked(name, value) for name, value in given.items())
+
+
+def without_secrets(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those that any domain of a crawl may see: a redirect, or a link, must not carry a password elsewhere."""
+    return {name: value for name, value in headers.items() if name.lower() not in _SECRET}
 
 
 def _checked(name: Any, value: Any) -> tuple[str, str]:

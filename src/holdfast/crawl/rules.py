@@ -17,6 +17,7 @@ from holdfast.crawl.page import Link, Page
 from holdfast.crawl.patterns import Pattern
 from holdfast.crawl.structure import check, check_fields
 from holdfast.errors import PageChanged, Permanent
+from holdfast.types import Discard, Snooze
 
 Handler = Callable[[Page], Any]
 """What users write: a function of a page that yields, or returns, items and links."""
@@ -44,10 +45,14 @@ class Parsed(Struct, frozen=True):
 
     items: Sequence[Any] = ()
     links: Sequence[Link] = ()
+    instead: Snooze | Discard | None = None
+    """What the handler wants of the page instead: another time, or that it is left out."""
 
 
 async def parse(page: Page, rules: Sequence[Rule], *, is_followed: bool) -> Parsed:
     """Run the handler whose pattern matches first; without one the page's links are followed, where that is wanted.
+
+    A handler that yields or returns Snooze or Discard has the page fetched again later, or left out.
 
     PageChanged where the page is not what the handler expects, or a challenge or a login came in its place.
     """
@@ -65,6 +70,8 @@ async def parse(page: Page, rules: Sequence[Rule], *, is_followed: bool) -> Pars
     links: list[Link] = []
     async with aclosing(_yielded(rule.handle(page))) as yielded:
         async for one in yielded:
+            if isinstance(one, Snooze | Discard):
+                return Parsed(instead=one)
             if isinstance(one, Link):
                 _add(links, one, _MOST_LINKS, "links", page)
             else:

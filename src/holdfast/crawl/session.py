@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -20,11 +19,12 @@ from holdfast.crawl.fetch import Fetcher
 from holdfast.crawl.frontier import Found, Frontier
 from holdfast.crawl.handling import Handling
 from holdfast.crawl.outputs import Done
+from holdfast.crawl.progress import CrawlSummary, Progress, Rate, progress_of
 from holdfast.crawl.shares import Shares
 from holdfast.crawl.urls import domain_of
 from holdfast.errors import StoreError
 from holdfast.policy.retry_after import LONGEST_S
-from holdfast.ports import CrawlReport, Delivery, Settlement, Stats, Value
+from holdfast.ports import CrawlReport, Delivery, Settlement, Stats, Value, WorkerRecord
 from holdfast.redact import error_in_words
 from holdfast.runtime.crawl_origins import queue_of
 from holdfast.runtime.crawls import pending_in
@@ -32,8 +32,9 @@ from holdfast.runtime.outage import AGAIN
 from holdfast.runtime.page_gates import breaker_name, share_gate
 from holdfast.runtime.runner import Room
 from holdfast.runtime.spec import TaskSpec
+from holdfast.runtime.this_process import is_gone
 from holdfast.runtime.worker import Exit, Worker, WorkerSettings
-from holdfast.types import Change, JobState
+from holdfast.types import Change
 
 if TYPE_CHECKING:
     from holdfast.crawl.crawler import Crawler
@@ -42,48 +43,6 @@ _logger = logging.getLogger("holdfast.crawl")
 
 _LOOK_S: Final = 2.0
 _SOON_S: Final = 0.05
-_LATELY_S: Final = 5.0
-_RATED_S: Final = 0.2
-
-
-class Progress(Struct, frozen=True, kw_only=True):
-    """How far a crawl is, over all of its processes; counts with "here" are of this run."""
-
-    name: str
-    done: int = 0
-    pending: int = 0
-    waiting: int = 0
-    """Of the pending: those that wait for a time, such as a retry."""
-    dead: int = 0
-    skipped: int = 0
-    in_flight: int = 0
-    done_here: int = 0
-    failed_here: int = 0
-    """Attempts that failed here."""
-    items_here: int = 0
-    rate_per_s: float = 0.0
-    """Pages done here lately, a second."""
-    eta_s: float | None = None
-    held: Mapping[str, float] = {}
-    """Domains that nothing is asked of now, and for how many seconds still."""
-
-
-class CrawlSummary(Struct, frozen=True, kw_only=True):
-    """What became of a run."""
-
-    name: str
-    is_finished: bool
-    """Whether nothing was left to do; otherwise the next run goes on."""
-    done: int = 0
-    """Pages done, in all runs."""
-    pending: int = 0
-    dead: int = 0
-    skipped: int = 0
-    done_here: int = 0
-    items_here: int = 0
-    took_s: float = 0.0
-    not_followed: Mapping[str, int] = {}
-    """Links that were not followed here, by why."""
 
 
 class _Result(Struct):
@@ -144,8 +103,7 @@ class Session:
         self._is_finished = False
         self._news = asyncio.Event()
         self._began_s = app.clock.monotonic()
-        self._rate = 0.0
-        self._rated = (self._began_s, 0)
+        self._rate = Rate(self._began_s)
         self._done = self._failed = self._skipped = self._items = 0
 
     # ---- from outside
@@ -161,6 +119,7 @@ class Session:
         """Crawl until nothing is left to do, or until stopped."""
         record = await self._book.begin(seeds)
         self._widen((*record.domains, *map(domain_of, seeds)))
+        self._handling.trusted = frozenset(map(domain_of, (*record.seeds, *seeds)))
         stats = await self._app.store.stats()
         self._look_at(stats)
         self._frontier.known = sum(tally.n for tally in stats.tallies if tally.queue == queue_of(self._name))
@@ -231,7 +190,7 @@ class Session:
                 self._look_at(stats)
                 wait_s = await self._share(stats)
                 await self._book.sweep(stats.now)
-                self._measure()
+                self._rate.note(self._clock.monotonic(), self._done)
                 if self._on_progress is not None:
                     self._on_progress(self.progress(stats))
                 if await self._is_done(stats):
@@ -245,7 +204,8 @@ class Session:
 
     async def _share(self, stats: Stats) -> float:
         """See that each process has its part of the domains; after how long to look again."""
-        alive = {one.id for one in stats.workers if any(crawl.name == self._name for crawl in one.crawls)}
+        ours = [one for one in stats.workers if any(crawl.name == self._name for crawl in one.crawls)]
+        alive = {one.id for one in ours if not await self._is_buried(one)}
         if self._worker is None or self._worker.id not in alive:  # until others see that we live, nothing is ours
             return _SOON_S
         before = self._shares.mine
@@ -256,11 +216,18 @@ class Session:
             self._wake()
         return _SOON_S if change is not None else _LOOK_S
 
+    async def _is_buried(self, worker: WorkerRecord) -> bool:
+        """Take leave for a process of this machine that is gone for certain: nobody has to wait for its lease."""
+        if not is_gone(worker.process):
+            return False
+        await self._app.store.heartbeat(WorkerRecord(id=worker.id, lease_s=0.0))
+        return True
+
     async def _is_done(self, stats: Stats) -> bool:
         """Whether nothing is pending, here or anywhere; then it is said, and the worker ends."""
         if self._worker is None or pending_in(stats, self._name):
             return False
-        if self._handling.waiting or self._has_work():
+        if self._handling.waiting or self._has_work() or self._worker.is_replaying(queue_of(self._name)):
             return False
         await self._book.finish()
         self._is_finished = True
@@ -360,7 +327,7 @@ class Session:
                 items=self._items,
                 found=self._frontier.found,
                 bytes=self._handling.bytes,
-                rate_per_s=self._rate,
+                rate_per_s=self._rate.per_s,
                 output=self._output,
                 output_error="" if self._feed is None else self._feed.problem,
                 held=self._domains.held(),
@@ -370,27 +337,14 @@ class Session:
 
     def progress(self, stats: Stats) -> Progress:
         """How far it is."""
-        queue = queue_of(self._name)
-        n = dict.fromkeys(JobState, 0)
-        for tally in stats.tallies:
-            if tally.queue == queue:
-                n[tally.state] += tally.n
-        pending = sum(count for state, count in n.items() if not state.is_terminal)
-        reports = self._domains.reports()
-        return Progress(
-            name=self._name,
-            done=n[JobState.COMPLETED],
-            pending=pending,
-            waiting=n[JobState.WAITING] + n[JobState.RETRYING],
-            dead=n[JobState.DEAD_LETTER],
-            skipped=n[JobState.CANCELLED] + n[JobState.FAILED],
-            in_flight=n[JobState.RUNNING],
+        return progress_of(
+            self._name,
+            stats,
+            rate_per_s=self._rate.per_s,
+            reports=self._domains.reports(),
             done_here=self._done,
             failed_here=self._failed,
             items_here=self._items,
-            rate_per_s=self._rate,
-            eta_s=pending / self._rate if pending and self._rate > 0.0 else None,
-            held={one.domain: one.held_s for one in reports if one.held_s > 0.0},
         )
 
     # ---- inside
@@ -435,17 +389,6 @@ class Session:
     def _forgotten(self, domain: str) -> None:
         if self._worker is not None:
             self._worker.guards.forget_breaker(breaker_name(self._name, domain))
-
-    def _measure(self) -> None:
-        """Pages a second, lately."""
-        now_s, done = self._clock.monotonic(), self._done
-        then_s, before = self._rated
-        if now_s - then_s < _RATED_S:
-            return
-        rate = (done - before) / (now_s - then_s)
-        weight = 1.0 - math.exp(-(now_s - then_s) / _LATELY_S)
-        self._rate = rate if then_s == self._began_s else self._rate + weight * (rate - self._rate)
-        self._rated = (now_s, done)
 
 
 async def _to_its_end(worker: Worker) -> Exit:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from holdfast.clock import new_id
@@ -50,9 +50,12 @@ class Site:
     def __init__(self, answer: Answer = fine, robots: Answer = fine) -> None:
         self.answer, self.robots = answer, robots
         self.asked: list[str] = []
+        self.sent: list[Mapping[str, str]] = []
+        """The headers of the user's own, of each request."""
 
-    async def get(self, url: str, **_: object) -> Fetched:
+    async def get(self, url: str, *, headers: Mapping[str, str], **_: object) -> Fetched:
         self.asked.append(url)
+        self.sent.append(headers)
         return await (self.robots if url.endswith("/robots.txt") else self.answer)(url)
 
 
@@ -76,7 +79,7 @@ class Crawl:
             parse=self._parse,
             sink=None,
             agent="Holdfast/1" if robots else None,
-            headers={},
+            headers={"Authorization": "Bearer 1", "Accept-Language": "en"},
             most_redirects=3,
             clock=self.clock,
             store=self.store,

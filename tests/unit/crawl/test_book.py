@@ -70,7 +70,7 @@ async def test_the_domains_of_all_seeds_are_remembered_though_few_seeds_are_show
     record = await Book(store, "shop").begin(seeds)
     assert len(record.seeds) == 100
     assert record.domains == tuple(f"{n}.org" for n in range(300))
-    await Book(store, "shop").add_seed("https://www.7.org/")
+    await Book(store, "shop").widen("www.7.org")
     assert (await Book(store, "shop").begin(())).domains[-1] == "www.7.org"
 
 

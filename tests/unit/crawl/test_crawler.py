@@ -25,7 +25,7 @@ from holdfast.testing.site import (
     requests_by_path,
     starts_in_any_window,
 )
-from holdfast.types import FailureType, JobRecord, JobState
+from holdfast.types import Discard, FailureType, JobRecord, JobState, Snooze
 
 QUICK = RetryPolicy(max_retries=2, initial_delay=0.02, jitter=False)
 LOOPBACK = ["127.0.0.1/32"]
@@ -434,7 +434,7 @@ def test_a_sink_gets_items_with_stable_ids_and_again_when_it_failed(app: App, si
         ({"concurrency": 0}, "concurrency"),
         ({"per_domain": 0}, "per_domain"),
         ({"rate": "often"}, "rate"),
-        ({"depth": -1}, "max_depth"),
+        ({"depth": -1}, "depth=-1"),
         ({"timeout": 0}, "timeout"),
         ({"allow_private": ["home"]}, "allow_private"),
         ({"user_agent": "two\nlines"}, "user_agent"),
@@ -472,3 +472,35 @@ def test_a_hold_is_kept_by_the_next_process_too(app: App, tmp_path: Path) -> Non
         assert not first.run(url, on_progress=stop).is_finished
         assert crawler_of(app, depth=0).run(site.url).done == 2
         assert early(site.log(), by="domain") == []
+
+
+def test_a_handler_may_leave_a_page_out_or_want_it_later(app: App, site: SiteProcess) -> None:
+    seen: list[int] = []
+    crawler = Crawler(app, allow_private=LOOPBACK, robots=False, depth=0)
+
+    @crawler.page("**/p/1")
+    def later(page: Page) -> Any:
+        seen.append(page.attempt)
+        return Snooze(0.01) if len(seen) == 1 else {"name": page.text("h1")}
+
+    @crawler.page("**/p/2")
+    def left_out(page: Page) -> Iterator[Any]:
+        yield {"name": page.text("h1")}
+        yield Discard("nobody wants it")
+
+    summary = crawler.run(site.url_of(1), site.url_of(2))
+    assert (summary.done, summary.skipped, summary.items_here) == (1, 1, 1)
+    assert seen == [1, 1], "it costs no attempt"
+    assert record(app, site.url_of(2)).reason == "nobody wants it"
+
+
+async def test_a_finished_crawl_that_is_replayed_waits_for_the_letters(tmp_path: Path) -> None:
+    app = App(f"sqlite:///{tmp_path}/crawl.db")
+    with SiteProcess(Site(pages=12, faults={"unavailable": 0.5})) as site:
+        steady: dict[str, Any] = {"breaker": CircuitBreaker(failure_threshold=100), "is_adaptive": False}
+        first = await crawler_of(app, retry=RetryPolicy(max_retries=0), **steady).arun(site.url)
+        assert first.dead > 0
+        await app.dead_letters.areplay(task="crawl:crawl")
+        again = await crawler_of(app, **steady).arun()
+        assert (again.is_finished, again.dead, again.pending) == (True, 0, 0)
+        assert again.done == 12

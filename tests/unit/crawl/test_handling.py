@@ -29,6 +29,14 @@ async def test_what_the_worker_does_not_have_any_more_is_no_longer_about_to_begi
     assert crawl.domains.get("a.org").claimed == 1
 
 
+async def test_a_page_that_is_claimed_again_is_counted_once() -> None:
+    crawl = Crawl(Site())
+    page = page_of("https://a.org/")
+    crawl.handling.claimed([page])
+    crawl.handling.claimed([page])
+    assert crawl.places() == (1, 0, 0)
+
+
 async def test_a_page_whose_payload_cannot_be_read_gives_its_place_back() -> None:
     crawl = Crawl(Site())
     page = msgspec.structs.replace(page_of("https://a.org/"), payload=b"[")

@@ -15,7 +15,7 @@ from holdfast import App, ConfigError, RetryPolicy
 from holdfast.crawl import Crawler, CrawlSummary, Page, Progress
 from holdfast.crawl.book import Book
 from holdfast.crawl.frontier import Found, new_page
-from holdfast.crawl.urls import page_id
+from holdfast.crawl.urls import domain_of, page_id
 from holdfast.ports import Stats
 from holdfast.runtime.crawls import pending_in
 from holdfast.testing.faulty import FaultyStore
@@ -261,7 +261,7 @@ async def test_where_a_seed_redirects_to_is_wanted_by_all_processes(app: App, si
         running = asyncio.ensure_future(crawler.arun(site.url()))
         await until(lambda: len(site.asked) == 1)
         # As another process does that has followed the redirect.
-        await Book(app.store, "crawl").add_seed(target.url())
+        await Book(app.store, "crawl").widen(domain_of(target.url()))
         await app.store.enqueue([page(target.url())])
         site.pages["/"] = html()
         summary = await ends(running)
@@ -352,3 +352,16 @@ async def test_a_stop_while_the_store_is_away_says_what_was_known_last(app: App,
     crawler.stop()
     summary = await ends(running)
     assert (summary.is_finished, summary.pending) == (False, 1)
+
+
+async def test_secrets_in_headers_go_to_the_seeds_own_domain_and_not_where_it_redirects_to(
+    app: App, site: RawSite
+) -> None:
+    async with RawSite({"/": html("/next"), "/next": html()}, host="127.0.0.2") as target:
+        site.pages["/"] = redirect(target.url())
+        for _ in range(2):  # in the second run the redirect is known from the first
+            crawler = crawler_of(app, headers={"Authorization": "Bearer 1", "Accept-Language": "en"})
+            await ends(asyncio.ensure_future(crawler.arun(site.url())))
+        assert any("Authorization: Bearer 1" in head for head in site.asked)
+        assert len(target.asked) == 2
+        assert all("Accept-Language: en" in head and "Authorization" not in head for head in target.asked)

@@ -84,9 +84,11 @@ class SharedBreaker(Guard[BreakerValue, Result]):
         self.config = config
         self.told = _CLOSED
         """The state that was last told of."""
-        self._view: BreakerValue | None = None  # what is known with the notes added, once somebody has asked
         self._urgent = 0  # the number of the newest note that must not wait
         super().__init__(breaker_gate(name))
+        self.view = self.known
+        """What was known a moment ago, with the notes added. From any thread, so it is not worked out by who asks."""
+        self._is_stale = False
 
     # ---- asking
 
@@ -95,7 +97,7 @@ class SharedBreaker(Guard[BreakerValue, Result]):
         state = self.known.state
         if state.mode is not _CLOSED and state.mode is not _DISABLED:
             return None
-        if self.notes and self.view.state.period != state.period:
+        if self.notes and self._renewed().state.period != state.period:
             return None
         return Permit(state.period)
 
@@ -126,13 +128,12 @@ class SharedBreaker(Guard[BreakerValue, Result]):
         super().add(note)
         if note.outcome is FAILURE or note.permit.trial is not None:
             self._urgent = self.upto
-        if self._view is not None:
-            self._view = applied(self.config, self._view, note)
+        self.view = applied(self.config, self.view, note)
 
     def landed(self, upto: int) -> None:
         """The notes up to this number have reached the store."""
         super().landed(upto)
-        self._view = None
+        self._renew()
 
     @property
     def is_urgent(self) -> bool:
@@ -142,23 +143,13 @@ class SharedBreaker(Guard[BreakerValue, Result]):
     # ---- looking at it
 
     @property
-    def view(self) -> BreakerValue:
-        """What is known, with the notes added."""
-        if self._view is None:
-            value = self.known
-            for _, result in self.notes:
-                value = applied(self.config, value, result)
-            self._view = value
-        return self._view
-
-    @property
     def is_closed(self) -> bool:
         """Whether it is closed, and nothing is on its way that could change that: there may be one for each domain."""
         return not self.notes and self.known.state.mode is _CLOSED
 
     def state_at(self, now: float) -> BreakerState:
         """The state as this worker sees it."""
-        return rules.aged(self.view.state, now)
+        return rules.aged(self._renewed().state, now)
 
     def cap(self, now: float) -> int | None:
         """How many runs may begin: none while it is open, the trials left while it is half-open; None is no cap."""
@@ -181,12 +172,15 @@ class SharedBreaker(Guard[BreakerValue, Result]):
     def absorb(self, value: Value, now: float) -> None:
         """Take over what the store says."""
         super().absorb(value, now)
-        self._view = None
+        if self.notes:
+            self._is_stale = True  # most often they have reached the store with that, which is told next
+        else:
+            self._renew()
 
     def forget(self) -> None:
         """Begin as if the store had nothing."""
         super().forget()
-        self._view = None
+        self._renew()
 
     def empty(self) -> BreakerValue:
         """A closed breaker."""
@@ -205,7 +199,7 @@ class SharedBreaker(Guard[BreakerValue, Result]):
     def draft(self, now: float) -> BreakerValue:
         """What is known, with the notes added."""
         del now
-        return self.view
+        return self._renewed()
 
     def differs(self, draft: BreakerValue) -> bool:
         """Whether the notes have changed anything."""
@@ -214,7 +208,20 @@ class SharedBreaker(Guard[BreakerValue, Result]):
     def set_back(self, now: float) -> None:
         """The clock has gone back: it is not to stay open for longer than it would from now on."""
         self.known = _bounded(self.config, self.known, now)
-        self._view = None
+        self._renew()
+
+    def _renewed(self) -> BreakerValue:
+        """What is known, with the notes added."""
+        if self._is_stale:
+            self._renew()
+        return self.view
+
+    def _renew(self) -> None:
+        value = self.known
+        for _, result in self.notes:
+            value = applied(self.config, value, result)
+        self.view = value
+        self._is_stale = False
 
 
 def applied(config: BreakerConfig, value: BreakerValue, result: Result) -> BreakerValue:
