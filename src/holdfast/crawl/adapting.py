@@ -54,6 +54,7 @@ class Tempo:
         "_refused_limit",
         "_run",
         "_slow_s",
+        "_used",
         "_usual_s",
     )
 
@@ -75,6 +76,8 @@ class Tempo:
         """How many come between two refusals: a moving average."""
         self._recent_s = 0.0
         self._usual_s = 0.0
+        self._used = 0
+        """For so many answers the limit counts as used: more was wanted than it gives."""
 
     @property
     def is_as_new(self) -> bool:
@@ -99,10 +102,15 @@ class Tempo:
             return limit >= _ALONE and self._cut(now_s, began_s, _CUT_SLOW)
         if self.interval_s > 0.0 or self._refused_interval_s >= 0.0:
             return self._draws_closer()
-        if limit < self._most and 2 * in_flight >= limit:  # a limit that is not used proves nothing
+        if limit < self._most and (self._used > 0 or 2 * in_flight >= limit):  # one that is not used proves nothing
+            self._used -= self._used > 0
             self._grow()
             return True
         return False
+
+    def filled(self) -> None:
+        """More was wanted than the limit gives; what is in flight at an answer may be less, where pages take time."""
+        self._used = int(self.limit)
 
     def refused(self, now_s: float, began_s: float, rest_s: float = math.inf) -> bool:
         """The site asked for a rest of so long; True if limit or interval have changed."""

@@ -99,7 +99,9 @@ class Domain:
         if room > 0:
             return room
         wait_s = self.pace.opens_in_s(now_s)
-        if wait_s is not None:
+        if wait_s is None:
+            self.pace.filled()
+        else:
             self.shut_until_s = now_s + wait_s
         return 0
 

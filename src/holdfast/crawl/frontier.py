@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from holdfast.clock import chance
 from holdfast.crawl.urls import domain_of, page_id
-from holdfast.ports import Clock, Store
+from holdfast.ports import Clock, Enqueued, Store
 from holdfast.runtime.crawl_origins import PagePayload, encode_page, queue_of
 from holdfast.runtime.outage import insist
 from holdfast.runtime.page_gates import gates_of
@@ -58,6 +58,15 @@ def new_page(crawl: str, found: Found) -> NewJob:
     )
 
 
+class _Batch:
+    """Pages that go to the store in one call. Whoever comes first sends it; if it fails, or is cancelled, the next."""
+
+    def __init__(self) -> None:
+        self.jobs: list[NewJob] = []
+        self.answers: Sequence[Enqueued] | None = None
+        self.sending = asyncio.Lock()
+
+
 class Frontier:
     """URLs of one crawl on their way into the store. Used from one event loop."""
 
@@ -67,6 +76,8 @@ class Frontier:
         self._clock = clock
         self._most = most_pages
         self._counting = asyncio.Lock()
+        self._sending = asyncio.Lock()
+        self._next = _Batch()
         self._seen: dict[str, None] = {}
         self.known = 0
         """Pages of the crawl that are in the store, as far as this process knows."""
@@ -98,13 +109,26 @@ class Frontier:
         return new
 
     async def _send(self, part: Sequence[Found]) -> int:
-        jobs = [new_page(self._crawl, one) for one in part]
-        answers = await insist(lambda: self._store.enqueue(jobs), _PATIENCE_S, self._clock, chance)
+        batch = self._next
+        at = len(batch.jobs)
+        batch.jobs += [new_page(self._crawl, one) for one in part]
+        answers = (await self._sent(batch))[at : at + len(part)]
         new = sum(answer.is_new for answer in answers)
         self.known += new
         self.found += new
         self._remember(part)
         return new
+
+    async def _sent(self, batch: _Batch) -> Sequence[Enqueued]:
+        """The store's answer to a batch; it goes when the one before it is answered, and until then others join it."""
+        async with batch.sending:
+            if batch.answers is None:
+                async with self._sending:
+                    if batch is self._next:
+                        self._next = _Batch()
+                    jobs = batch.jobs
+                    batch.answers = await insist(lambda: self._store.enqueue(jobs), _PATIENCE_S, self._clock, chance)
+        return batch.answers
 
     def _remember(self, found: Iterable[Found]) -> None:
         seen = self._seen

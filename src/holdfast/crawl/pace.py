@@ -214,6 +214,11 @@ class Pace:
         elif tempo is not None and tempo.failed(now_s, began_s):
             self._weigh()
 
+    def filled(self) -> None:
+        """There was no room for a page that could have begun."""
+        if self._tempo is not None:
+            self._tempo.filled()
+
     def crawl_delay(self, seconds: float | None) -> None:
         """What robots.txt says: seconds between two starts; None or zero when it says nothing."""
         self._crawl_delay_s = bounded(seconds) or 0.0

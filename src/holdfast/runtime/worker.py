@@ -63,6 +63,7 @@ T = TypeVar("T")
 _BATCH = 500
 _AHEAD_S = 0.05
 _IDLE_S = 1.0
+_GATHERED_S = 0.008
 _SOON_S = 0.01
 """Domains that open within so short a time of each other are claimed from together."""
 _MINUTE_S = 60.0
@@ -547,8 +548,16 @@ class Worker:
     async def _pump(self) -> None:
         """Settle and claim, over and over: while one exchange is under way, the next settlements gather."""
         while not (self._is_stopping or self._is_lost or self._must_be_replaced):
+            if self._crawl is not None:
+                await self._gather()
             if not await self._turn():
                 await self._pause()
+
+    async def _gather(self) -> None:
+        """While few pages are done and others in flight, wait a moment for more: an exchange costs more than a page."""
+        runner = self.runner
+        if runner.runs and len(runner.settlements) < self._settings.room.concurrency // 2:
+            await self._clock.asleep(_GATHERED_S)
 
     @property
     def _must_be_replaced(self) -> bool:
@@ -607,6 +616,8 @@ class Worker:
         held = len(self.runner.runs)
         if self._runs_alone:
             return 1 - held
+        if self._crawl is not None:  # what is fetched and not settled is fetched again after a kill: no more than that
+            return max(0, self._settings.room.concurrency - held)
         ahead = min(2 * _BATCH, int(self._rate * _AHEAD_S))
         wanted = self._settings.room.concurrency + ahead - held
         return min(_BATCH, wanted) if wanted >= max(1, ahead // 4) or held == 0 else 0
