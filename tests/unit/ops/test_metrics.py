@@ -25,8 +25,8 @@ from holdfast.runtime.streams.views import line_of
 from holdfast.runtime.worker import Report
 from holdfast.testing import ManualClock
 from holdfast.types import JobState
-from tests.unit.reported import part, reported, stream_report
 from tests.unit.crawled import crawl_report, crawling
+from tests.unit.reported import part, reported, stream_report
 from tests.unit.ringed import consumer, ring_report, turning
 
 MEMORY = Capabilities(name="memory", location="here", is_durable=False, is_shared=False, has_transactions=False)
