@@ -26,6 +26,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     per_domain: int = 32
     rate: str | None = None
     allow: tuple[str, ...] = ()
+    lease_s: float = LEASE_S
+    """So that no test waits for twelve seconds."""
     summary: str = ""
     """A file for what became of it."""
 
@@ -43,7 +45,7 @@ def crawler_of(app: App, settings: Settings) -> Crawler:
         allow_private=["127.0.0.1/32"],
         retry=RetryPolicy(max_retries=2, initial_delay=0.1, jitter=False),
     )
-    crawler.settings = replace(crawler.settings, lease_s=LEASE_S)  # so that no test waits for twelve seconds
+    crawler.settings = replace(crawler.settings, lease_s=settings.lease_s)
 
     @crawler.page("**", expect=["h1", ".price"])
     def product(page: Page) -> Iterator[Any]:

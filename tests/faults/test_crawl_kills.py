@@ -6,6 +6,7 @@ import json
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -56,9 +57,10 @@ def test_a_crawl_that_is_killed_at_random_moments_loses_nothing_and_writes_nothi
     )
     with SiteProcess(Site(pages=pages), log=tmp_path / "log") as site:
         settings = msgspec.structs.replace(settings, seeds=(site.url,))
-        went_on_s = []
+        went_on_s, starts = [], []
         for kill in range(kills):
             before = len(site.log())
+            starts.append(before)
             began_s = CLOCK.monotonic()
             pid = start(fleet, settings)
             come_to(site, before + 1)
@@ -67,21 +69,28 @@ def test_a_crawl_that_is_killed_at_random_moments_loses_nothing_and_writes_nothi
             target = before + 1 + dice.below(max(1, (pages - before) // (kills - kill + 1)))
             come_to(site, target)
             fleet.kill(pid)
+        starts.append(len(site.log()))
         assert fleet.wait(start(fleet, settings)) == 0
         summary = msgspec.json.decode(Path(settings.summary).read_bytes(), type=CrawlSummary)
-        asked = requests_by_path(site.log())
+        log = site.log()
+        asked = requests_by_path(log)
+    again = [
+        len({one.path for one in log[:begin]} & {one.path for one in log[begin:end]})
+        for begin, end in pairwise([*starts, len(log)])
+    ]
     wanted = {site.url_of(n) for n in range(pages)}
     written = urls_in(tmp_path / "pages.jsonl")
     twice = sum(asked.values()) - len(asked)
     report(
         f"crawl killed {kills} times at {pages:,} pages: lost {len(wanted - written.keys())}, "
-        f"fetched twice {twice} of at most {kills * CONCURRENCY}, written twice {written.total() - len(written)}; "
+        f"fetched twice {twice}, {max(again)} at most after a kill, written twice {written.total() - len(written)}; "
         f"went on after {max(went_on_s):.2f} s at most"
     )
     assert (summary.is_finished, summary.done, summary.pending, summary.dead) == (True, pages, 0, 0)
     assert len(asked) == pages
     assert written == Counter(dict.fromkeys(wanted, 1))
-    assert twice <= kills * CONCURRENCY
+    assert max(again) <= CONCURRENCY
+    assert twice == sum(again), "nothing is fetched twice within one run"
 
 
 @every_store
@@ -108,6 +117,21 @@ def test_two_processes_share_a_crawl_and_keep_the_limits_of_each_domain_also_whe
     assert written == Counter({site.url_of(n): 1 for n in range(pages)})
     assert twice <= CONCURRENCY
     assert most_in_flight(log) <= 2 + 2, "what the killed one had in flight may still be answered"
+
+
+@every_store
+def test_a_crawl_that_was_killed_goes_on_without_waiting_for_its_lease(
+    engine: Engine, fleet: Fleet, tmp_path: Path
+) -> None:
+    with SiteProcess(Site(pages=100, latency_s=0.02), log=tmp_path / "log") as site:
+        settings = Settings(store=engine.url, seeds=(site.url,), concurrency=4, lease_s=600.0)
+        pid = start(fleet, settings)
+        come_to(site, 30)
+        fleet.kill(pid)
+        assert fleet.wait(start(fleet, settings), 30) == 0
+        asked = requests_by_path(site.log())
+    assert len(asked) == 100
+    assert sum(asked.values()) <= 100 + 4
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

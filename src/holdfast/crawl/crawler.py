@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -80,6 +80,15 @@ class CrawlSettings(Struct, frozen=True, kw_only=True):
     lease_s: float
     progress_s: float
 
+    def __post_init__(self) -> None:
+        for field, given in (("robots", self.is_robots), ("follow", self.is_followed), ("verify_tls", self.verify_tls)):
+            if not isinstance(given, bool):
+                raise ConfigError(f"{field}={given!r}: must be True or False")
+        if not isinstance(self.retry, RetryPolicy):
+            raise ConfigError(f"retry={self.retry!r}: must be a RetryPolicy")
+        if self.sink is not None and not callable(self.sink):
+            raise ConfigError(f"sink={self.sink!r}: must be a function of a list of items")
+
 
 class Crawler:
     """Fetches pages of one crawl under one policy, hands them to their handlers, and follows the links they yield.
@@ -131,7 +140,7 @@ class Crawler:
         follow: whether the links of pages without a handler are followed [True].
         robots: whether robots.txt is obeyed [True].
         user_agent: who asks; say who you are and how you can be reached ["Holdfast/<version>"].
-        headers: sent with every request.
+        headers: sent with every request; those that are secrets by their name go to the seeds' own domains alone.
         timeout: seconds for one request [30]. max_bytes: of a page [10 MiB]. max_redirects: one after the other [10].
         allow_private: whether addresses of private networks may be connected to, or which networks [False].
         verify_tls: whether certificates must be trusted [True].
@@ -167,7 +176,7 @@ class Crawler:
             verify_tls=verify_tls,
             is_followed=follow,
             retry=retry,
-            breaker=BreakerConfig() if breaker is None else breaker.config,
+            breaker=_breaker(breaker),
             sink=sink,
             keep_s=bounds.number("keep_days", keep_days, above=0.0) * _DAY_S,
             grace_s=bounds.length("grace", grace),
@@ -202,6 +211,8 @@ class Crawler:
         selectors, names = _texts("expect", expect), _texts("fields", fields)
         for selector in selectors:
             refuse_bad_selector(selector)
+        if content_type is not None and not isinstance(content_type, str):
+            raise ConfigError(f"content_type={content_type!r}: must be a media type, or None for anything")
         matching = Pattern(pattern)
 
         def register(handle: H) -> H:
@@ -274,7 +285,7 @@ class Crawler:
         feed, path = None, ""
         if out is not None:
             record = await Book(self.app.store, self.name).begin(seeds)
-            output = await asyncio.to_thread(open_output, out, self.name, crawl_id=f"{record.started_at:.6f}")
+            output = await asyncio.to_thread(open_output, out, self.name, crawl_id=record.id)
             path = output.path
             feed = Feed(self.app.store, self.name, output, clock=self.app.clock)
         is_finished = False
@@ -403,6 +414,14 @@ def _agent(given: object) -> str:
     return given
 
 
+def _breaker(given: object) -> BreakerConfig:
+    if given is None:
+        return BreakerConfig()
+    if not isinstance(given, CircuitBreaker):
+        raise ConfigError(f"breaker={given!r}: must be a CircuitBreaker")
+    return given.config
+
+
 def _seed(url: object) -> str:
     place = canonical(url) if isinstance(url, str) else None
     if place is None:
@@ -411,7 +430,7 @@ def _seed(url: object) -> str:
 
 
 def _texts(field: str, given: str | Sequence[str]) -> tuple[str, ...]:
-    texts = (given,) if isinstance(given, str) else tuple(given)
+    texts = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
     if not all(isinstance(one, str) and one.strip() for one in texts):
         raise ConfigError(f"{field}={given!r}: must be texts")
     return texts

@@ -19,7 +19,7 @@ from holdfast.crawl.frontier import Found, Frontier
 from holdfast.crawl.kept import pack, unpack
 from holdfast.crawl.pace import Outcome
 from holdfast.crawl.page import Item, Link, Page
-from holdfast.crawl.request_headers import without_secrets
+from holdfast.crawl.request_headers import origin_of, without_secrets
 from holdfast.crawl.robots import LONGEST, Robots, meaning_of
 from holdfast.crawl.rules import Parsed, challenged
 from holdfast.crawl.scope import Scope
@@ -41,8 +41,6 @@ _ROBOTS_S: Final = 5.0
 """Pages that wait for a robots.txt which is slow to come look again after so long."""
 _MARGIN_S: Final = 0.05
 """A page comes back so much later than asked for: clocks are not quite alike, and nobody minds."""
-_UNKNOWN_S: Final = 5.0
-"""What could not be found out of robots.txt is asked for again after so long."""
 _TOO_MANY: Final = 429
 _UNAVAILABLE: Final = 503
 _RETRIED: Final = frozenset({FailureType.TRANSIENT, FailureType.NETWORK, FailureType.RATE_LIMITED})
@@ -86,7 +84,7 @@ class Handling:
         self._headers = headers
         self._plain_headers = without_secrets(headers)
         self.trusted: frozenset[str] = frozenset()
-        """The seeds' own domains, to which headers with secrets go."""
+        """The origins of the seeds, to which headers with secrets go."""
         self._most_redirects = most_redirects
         self._store = store
         self._crawl = crawl
@@ -196,7 +194,7 @@ class Handling:
         outcome: Outcome | None = Outcome.FAILED
         retry_after_s, fetched = None, None
         try:
-            headers = self._headers if domain.name in self.trusted else self._plain_headers
+            headers = self._headers if origin_of(url) in self.trusted else self._plain_headers
             fetched = await self._fetcher.get(url, headers=headers, follows=follows, first_bytes=first_bytes)
             self.bytes += len(fetched.body)
             if not fetched.redirect_to:
@@ -279,8 +277,7 @@ class Handling:
             fetching.set_result(None)
         if isinstance(robots, Snooze):
             return robots
-        fresh_s = _UNKNOWN_S if robots.is_unknown else robots.again_s
-        domain.obey(file, robots, self._clock.monotonic() + fresh_s)
+        domain.obey(file, robots, self._clock.monotonic() + robots.again_s)
         return None
 
     async def _ask_robots(self, url: str, domain: Domain) -> Robots | Snooze:

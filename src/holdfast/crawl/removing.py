@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from holdfast.crawl.book import Book
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.ports import Exchange, Operation, Query, Stats, Store, ValueChange
+from holdfast.ports import Exchange, Operation, Query, Stats, Store, ValueChange, WorkerRecord
 from holdfast.runtime.crawl_origins import queue_of
-from holdfast.runtime.crawl_trouble import breaker_key
+from holdfast.runtime.page_gates import breaker_name
 from holdfast.runtime.shared.names import breaker_gate
+from holdfast.runtime.this_process import is_dead
 from holdfast.types import Change, JobRecord
 
 _BATCH: Final = 1_000
@@ -31,7 +32,7 @@ async def remove_crawl(store: Store, crawl: str, *, on_progress: Callable[[int],
     removed = 0
     for _ in range(_PASSES):
         stats = await store.stats()
-        _refuse_running(stats, crawl)
+        await _refuse_running(store, stats, crawl)
         left = _pages(stats, crawl)
         if not (left or removed or book.record):
             raise NotFound(f"there is no crawl {crawl!r}")
@@ -68,7 +69,7 @@ async def _remove_these(store: Store, records: Sequence[JobRecord]) -> int:
 
 async def _remove_breakers(store: Store, crawl: str) -> None:
     """Or the next crawl of this name would find its domains' breakers as this one has left them."""
-    prefix = breaker_gate(breaker_key(crawl, ""))
+    prefix = breaker_gate(breaker_name(crawl, ""))
     values = (await store.exchange(Exchange())).values
     changes = [
         ValueChange(one.key, one.version, None) for one in values if one.key.startswith(prefix) and one.data is not None
@@ -82,8 +83,12 @@ def _pages(stats: Stats, crawl: str) -> int:
     return sum(tally.n for tally in stats.tallies if tally.queue == queue)
 
 
-def _refuse_running(stats: Stats, crawl: str) -> None:
-    alive = [one for one in stats.workers if any(report.name == crawl for report in one.crawls)]
+async def _refuse_running(store: Store, stats: Stats, crawl: str) -> None:
+    """HoldfastError while a process is on it; those that were killed take leave, as no worker may be there to see."""
+    on_it = [one for one in stats.workers if any(report.name == crawl for report in one.crawls)]
+    alive = [one for one in on_it if not is_dead(one, stats.now)]
     if alive:
         where = f"{alive[0].host} {alive[0].pid}" + (f" and {len(alive) - 1} more" if len(alive) > 1 else "")
         raise HoldfastError(f"the crawl {crawl} runs in process {where}: stop it first")
+    for one in on_it:
+        await store.heartbeat(WorkerRecord(id=one.id, lease_s=0.0))

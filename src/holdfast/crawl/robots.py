@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from holdfast.crawl.extras import wanted
-from holdfast.crawl.urls import canonical
 
 if TYPE_CHECKING:
     from protego import Protego, RequestRate
@@ -24,9 +23,8 @@ LONGEST_DELAY_S: Final = 300.0
 """No crawl-delay is longer: one of a day means that a crawl never ends."""
 FRESH_S: Final = 86_400.0
 """For so long an answer holds."""
-UNKNOWN_S: Final = 60.0
+UNKNOWN_S: Final = 5.0
 """So long after it could not be had, robots.txt is asked for again."""
-MOST_SITEMAPS: Final = 1_000
 
 _OURS: Final = "ours"  # the names of groups as protego sees them: ours, * and those of others
 _OTHERS: Final = "theirs"
@@ -39,13 +37,12 @@ class Robots(Struct, frozen=True, kw_only=True, eq=False):
     """What may be fetched of one domain, and how often.
 
     `is_unknown`: robots.txt could not be had, so nothing may be fetched for now. `again_s`: when to ask for it again.
-    `crawl_delay_s`: the wait between two pages that the site asks for. `sitemaps`: canonical URLs.
+    `crawl_delay_s`: the wait between two pages that the site asks for.
     """
 
     is_unknown: bool = False
     again_s: float = FRESH_S
     crawl_delay_s: float | None = None
-    sitemaps: tuple[str, ...] = ()
     _rules: Protego | None = None
 
     @classmethod
@@ -56,7 +53,6 @@ class Robots(Struct, frozen=True, kw_only=True, eq=False):
         rules = Protego.parse(_for_us(text, product_token(agent)))
         return cls(
             crawl_delay_s=_delay_s(rules.crawl_delay(_OURS), rules.request_rate(_OURS)),
-            sitemaps=_sitemaps(rules),
             _rules=rules,
         )
 
@@ -131,13 +127,3 @@ def _delay_s(delay_s: float | None, rate: RequestRate | None) -> float | None:
         is_longest = rate.seconds >= int(LONGEST_DELAY_S) * rate.requests
         waits.append(LONGEST_DELAY_S if is_longest else rate.seconds / rate.requests)
     return max(waits, default=None)
-
-
-def _sitemaps(rules: Protego) -> tuple[str, ...]:
-    known: dict[str, None] = {}
-    for url in rules.sitemaps:
-        if (found := canonical(url)) is not None:
-            known[found] = None
-            if len(known) == MOST_SITEMAPS:
-                break
-    return tuple(known)

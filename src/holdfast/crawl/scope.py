@@ -31,7 +31,7 @@ class Scope:
     others. `allow`: patterns. One of a host alone (`*.example.org`) adds domains. Once one has a path, only what
     matches such a one is wanted: `/shop/**` in the crawl's domains, `https://example.org/shop/**` where it says.
     `deny`: patterns of what is not wanted, whatever else says so. `max_depth`: how many links a page may be away from a
-    seed; None: any number. `same_domain=False`: all domains are the crawl's.
+    seed; None: any number.
     """
 
     __slots__ = (
@@ -43,7 +43,6 @@ class Scope:
         "_is_denied",
         "_is_narrowed",
         "domains",
-        "is_open",
         "max_depth",
     )
 
@@ -54,13 +53,11 @@ class Scope:
         allow: str | Iterable[str | Pattern] = (),
         deny: str | Iterable[str | Pattern] = (),
         max_depth: int | None = None,
-        same_domain: bool = True,
     ) -> None:
         self._allow = _patterns("allow", allow)
         self._deny = _patterns("deny", deny)
         self.domains = frozenset(_domain("seeds", seed) for seed in ([seeds] if isinstance(seeds, str) else seeds))
         self.max_depth = None if max_depth is None else bounds.whole("max_depth", max_depth, low=0)
-        self.is_open = not same_domain
         self._is_denied = any_of(self._deny)
         self._is_added = any_of(one for one in self._allow if not one.has_path)
         self._is_allowed = any_of(one for one in self._allow if one.has_path and one.has_host)
@@ -83,7 +80,7 @@ class Scope:
         return ""
 
     def _refuses_place(self, url: str, domain: str) -> Reason:
-        is_here = domain in self.domains or self.is_open or (self._is_added is not None and bool(self._is_added(url)))
+        is_here = domain in self.domains or (self._is_added is not None and bool(self._is_added(url)))
         if not self._is_narrowed:
             return "" if is_here else "other domain"
         if is_here and self._is_allowed_here is not None and self._is_allowed_here(url):
@@ -104,13 +101,13 @@ class Scope:
         for domain in added:
             if domain not in {_domain("domain", f"{scheme}://{domain}/") for scheme in ("http", "https")}:
                 raise ConfigError(f"domain={domain!r}: must be the domain of a canonical URL")
-        widened = Scope(allow=self._allow, deny=self._deny, max_depth=self.max_depth, same_domain=not self.is_open)
+        widened = Scope(allow=self._allow, deny=self._deny, max_depth=self.max_depth)
         widened.domains = self.domains | added
         return widened
 
 
 def _patterns(field: str, texts: str | Iterable[str | Pattern]) -> tuple[Pattern, ...]:
-    given = [texts] if isinstance(texts, str | Pattern) else texts
+    given = texts if isinstance(texts, Iterable) and not isinstance(texts, str) else [texts]
     return tuple(one if isinstance(one, Pattern) else Pattern(one, field=field) for one in given)
 
 

@@ -20,6 +20,7 @@ from holdfast.crawl.frontier import Found, Frontier
 from holdfast.crawl.handling import Handling
 from holdfast.crawl.outputs import Done
 from holdfast.crawl.progress import CrawlSummary, Progress, Rate, progress_of
+from holdfast.crawl.request_headers import trusted_by
 from holdfast.crawl.shares import Shares
 from holdfast.crawl.urls import domain_of
 from holdfast.errors import StoreError
@@ -119,7 +120,7 @@ class Session:
         """Crawl until nothing is left to do, or until stopped."""
         record = await self._book.begin(seeds)
         self._widen((*record.domains, *map(domain_of, seeds)))
-        self._handling.trusted = frozenset(map(domain_of, (*record.seeds, *seeds)))
+        self._handling.trusted = trusted_by((*record.seeds, *seeds))
         stats = await self._app.store.stats()
         self._look_at(stats)
         self._frontier.known = sum(tally.n for tally in stats.tallies if tally.queue == queue_of(self._name))

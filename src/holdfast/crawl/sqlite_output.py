@@ -97,6 +97,8 @@ class SqliteItems:
     def _prepare(self, db: apsw.Connection) -> None:
         db.execute("BEGIN IMMEDIATE")
         found = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')")}
+        if "holdfast_jobs" in found:
+            raise ConfigError(f"out={self.path!r}: is a store of Holdfast's, where others write too; give another path")
         if "holdfast_output" not in found:
             if "items" in found:
                 raise ConfigError(f"out={self.path!r}: has a table `items` that no crawl has made; give another path")

@@ -28,11 +28,6 @@ def unwritten(view: CrawlView) -> Iterator[str]:
             yield f"crawl {view.name}: {where}: {_cut(one.output_error)}"
 
 
-def breaker_key(crawl: str, domain: str) -> str:
-    """The breaker of a domain, as one crawl sees it."""
-    return f"{crawl}/{domain}"
-
-
 def crawl_names(stats: Stats, values: Iterable[Value]) -> frozenset[str]:
     """The name of every crawl that the store knows of."""
     stored = (

@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 
 from holdfast.ports import CrawlReport, Stats, Value
 from holdfast.runtime.crawl_origins import QUEUE, queue_of
+from holdfast.runtime.this_process import is_dead
 from holdfast.types import JobState
 
 CrawlState: TypeAlias = Literal["running", "stopped", "finished"]
@@ -104,7 +105,7 @@ def crawl_views(stats: Stats, values: Iterable[Value]) -> list[CrawlView]:
             of_crawl[tally.state] = of_crawl.get(tally.state, 0) + tally.n
     processes: dict[str, list[CrawlProcess]] = {}
     for worker in stats.workers:
-        for report in worker.crawls:
+        for report in () if worker.crawls and is_dead(worker, stats.now) else worker.crawls:
             about = {"worker": worker.id, "host": worker.host, "pid": worker.pid, "seen_at": worker.seen_at}
             processes.setdefault(report.name, []).append(CrawlProcess(**asdict(report), **about))  # type: ignore[arg-type]
     names = sorted(records.keys() | tallies.keys() | processes.keys())

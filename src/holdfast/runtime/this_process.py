@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from holdfast.ports import WorkerRecord
+
 _PROC: Final = Path("/proc")
 _DEAD: Final = frozenset("XZ")
 _STARTED: Final = 19
@@ -26,6 +28,11 @@ def is_gone(mark: str) -> bool:
     if not place or not pid.isdecimal() or place != _place():
         return False
     return _start_of(int(pid)) != rest
+
+
+def is_dead(worker: WorkerRecord, now: float) -> bool:
+    """Whether a worker is none any more, though nobody has given it up yet: its lease is over, or its process gone."""
+    return worker.seen_at + worker.lease_s <= now or is_gone(worker.process)
 
 
 def _place() -> str:

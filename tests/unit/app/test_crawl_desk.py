@@ -103,7 +103,7 @@ def test_the_doctor_tells_of_crawls_and_takes_none_of_their_pages_for_stuck_or_u
     pages = [Tally("crawl:shop", "crawl:shop", state, 1) for state in (JobState.QUEUED, JobState.DEAD_LETTER)]
 
     def told(**fields: str) -> dict[str, tuple[bool, str]]:
-        process = process_on(crawl_report("shop", **fields))
+        process = process_on(crawl_report("shop", **fields), seen_at=1e6)
         stats = Stats(now=1e6, tallies=pages, workers=[process], oldest_ready_at={"crawl:shop": 0.0})
         found = replace(WELL, stats=stats, breakers={"shop/example.org": BreakerMode.OPEN})
         assert task_check(found, ()).is_ok

@@ -261,6 +261,31 @@ def test_no_domain_has_more_in_flight_than_allowed(app: App, tmp_path: Path) -> 
         assert most_in_flight(site.log()) == 2
 
 
+def test_small_domains_are_done_long_before_a_huge_one_that_was_found_first(app: App) -> None:
+    order: list[str] = []
+    with SiteProcess(Site(pages=150)) as huge, SiteProcess(Site(pages=15, hosts=3)) as small:
+        crawler = Crawler(app, concurrency=4, per_domain=2, robots=False, allow_private=LOOPBACK)
+        crawler.page("**")(lambda page: order.append(page.domain))
+        crawler.run(*(huge.url_of(n) for n in range(150)), *(small.url_of(n) for n in range(15)))
+        domain = huge.url.split("/")[2]
+    assert len(order) == 165
+    assert max(at for at, one in enumerate(order) if one != domain) < 90
+
+
+def test_links_of_a_higher_priority_are_fetched_first(app: App, site: SiteProcess) -> None:
+    order: list[int] = []
+    crawler = Crawler(app, per_domain=1, robots=False, allow_private=LOOPBACK)
+
+    @crawler.page("**")
+    def numbered(page: Page) -> Iterator[Any]:
+        order.append(page.data.get("n", -1))
+        if page.depth == 0:
+            yield from (page.follow(site.url_of(n), priority=n % 2, data={"n": n}) for n in range(1, 21))
+
+    assert crawler.run(site.url).done == 21
+    assert [n % 2 for n in order[1:]] == [1] * 10 + [0] * 10
+
+
 def test_no_domain_is_asked_more_often_than_its_rate(app: App, tmp_path: Path) -> None:
     with SiteProcess(Site(pages=9), log=tmp_path / "log") as site:
         assert crawler_of(app, rate="8/second", per_domain=8).run(site.url).done == 9
@@ -438,11 +463,27 @@ def test_a_sink_gets_items_with_stable_ids_and_again_when_it_failed(app: App, si
         ({"timeout": 0}, "timeout"),
         ({"allow_private": ["home"]}, "allow_private"),
         ({"user_agent": "two\nlines"}, "user_agent"),
+        ({"robots": "no"}, "robots='no'"),
+        ({"follow": 0}, "follow=0"),
+        ({"verify_tls": None}, "verify_tls=None"),
+        ({"is_adaptive": 1}, "is_adaptive=1"),
+        ({"retry": 5}, "retry=5"),
+        ({"breaker": 5}, "breaker=5"),
+        ({"sink": "items.db"}, "sink='items.db'"),
+        ({"allow": 5}, "allow=5"),
+        ({"deny": None}, "deny=None"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(app: App, options: dict[str, Any], field: str) -> None:
     with pytest.raises(ConfigError, match=field):
         Crawler(app, **options)
+
+
+@pytest.mark.parametrize("option", ["expect", "fields", "content_type"])
+def test_a_handler_with_settings_that_cannot_work_is_refused(app: App, option: str) -> None:
+    options: dict[str, Any] = {option: 5}
+    with pytest.raises(ConfigError, match=f"{option}=5"):
+        Crawler(app).page("**", **options)
 
 
 def test_a_seed_that_is_no_url_is_refused(app: App) -> None:

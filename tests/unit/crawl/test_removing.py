@@ -13,8 +13,9 @@ from holdfast.crawl.removing import remove_crawl
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.ports import Claim, Exchange, Settlement, ValueChange
 from holdfast.runtime.crawl_origins import queue_of
-from holdfast.runtime.crawl_trouble import breaker_key
+from holdfast.runtime.page_gates import breaker_name
 from holdfast.runtime.shared.names import breaker_gate
+from holdfast.runtime.this_process import process_mark
 from holdfast.types import Change, JobState
 from tests.unit.crawled import begun, crawl_report, crawling, page, page_letter
 
@@ -42,7 +43,7 @@ async def fill(app: App, name: str = "shop") -> None:
         for one in claimed[:2]
     ]
     changes = [
-        ValueChange(breaker_gate(breaker_key(name, "example.org")), 0, b"{}"),
+        ValueChange(breaker_gate(breaker_name(name, "example.org")), 0, b"{}"),
         ValueChange(f"crawl:{name}/hold/example.org", 0, b'{"until":1}'),
     ]
     await store.exchange(Exchange(settlements=done, changes=changes))
@@ -81,6 +82,33 @@ def test_a_crawl_with_a_process_on_it_is_left_alone(app: App) -> None:
         assert sum(tally.n for tally in (await app.store.stats()).tallies) == 12
 
     app.bridge.run(act())
+
+
+@pytest.mark.parametrize("is_lease_over", [True, False])
+def test_a_crawl_whose_process_was_killed_can_be_removed_though_no_worker_is_there_to_notice(
+    app: App, is_lease_over: bool
+) -> None:
+    async def act() -> None:
+        await begun(app, "shop", URLS[0])
+        await app.store.enqueue([page("shop", url) for url in URLS])
+        gone = "" if is_lease_over else process_mark() + "0"  # another start: a process that is not there any more
+        worker = await crawling(app, crawl_report("shop"), lease_s=0.001 if is_lease_over else 600.0, process=gone)
+        claim = Claim(worker=worker.id, token=b"t" * 16, limit=3, queues=(queue_of("shop"),))
+        assert len((await app.store.exchange(Exchange(claim=claim))).deliveries) == 3
+        if is_lease_over:
+            await until_over(app)
+        assert (await app.crawls.aget("shop")).state == "stopped"
+        assert await remove_crawl(app.store, "shop") == len(URLS)
+        assert await kept(app) == []
+
+    app.bridge.run(act())
+
+
+async def until_over(app: App) -> None:
+    """Wait until the store's clock is past a lease of a millisecond."""
+    began = (await app.store.stats()).now
+    while (await app.store.stats()).now <= began + 0.001:
+        pass
 
 
 def test_one_that_is_not_there_is_said_to_be_not_there(app: App) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import App
 from holdfast.crawl import Crawler
-from holdfast.crawl.request_headers import checked_headers
+from holdfast.crawl.request_headers import checked_headers, trusted_by, without_secrets
 from holdfast.errors import ConfigError
 
 
@@ -39,6 +39,19 @@ def test_what_cannot_be_sent_is_refused_in_one_line(given: Any, message: str) ->
     with pytest.raises(ConfigError, match=message) as caught:
         Crawler(App("memory://"), headers=given)
     assert "\n" not in str(caught.value)
+
+
+def test_what_any_domain_may_see_has_no_secret_however_it_is_called() -> None:
+    secrets = dict.fromkeys(("Authorization", "cookie", "X-Api-Key", "X-Auth-Token", "Proxy-Authorization"), "s")
+    assert without_secrets({**secrets, "Accept-Language": "en", "Referer": "r"}) == {
+        "Accept-Language": "en",
+        "Referer": "r",
+    }
+
+
+def test_secrets_go_where_the_seeds_are_and_never_from_https_down_to_http() -> None:
+    assert trusted_by(["https://a.example/x", "https://a.example/y"]) == {"https://a.example"}
+    assert trusted_by(["http://a.example:8080/"]) == {"http://a.example:8080", "https://a.example:8080"}
 
 
 def test_a_refusal_does_not_tell_the_value() -> None:

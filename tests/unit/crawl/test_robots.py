@@ -11,7 +11,6 @@ from holdfast.crawl.robots import (
     FRESH_S,
     LONGEST,
     LONGEST_DELAY_S,
-    MOST_SITEMAPS,
     UNKNOWN_S,
     Robots,
     meaning_of,
@@ -138,21 +137,12 @@ def test_the_delay_of_others_is_not_ours() -> None:
     assert Robots.parse(text, "Nobody/1").crawl_delay_s == 5.0
 
 
-def test_sitemaps_are_canonical_and_each_is_there_once() -> None:
-    text = "\n".join(
-        f"Sitemap: {url}" for url in ("https://Example.org/s.xml", "https://example.org/s.xml", "/s", "file:///x")
-    )
-    assert Robots.parse(text, AGENT).sitemaps == ("https://example.org/s.xml",)
-    many = "\n".join(f"Sitemap: https://example.org/{n}" for n in range(MOST_SITEMAPS + 5))
-    assert len(Robots.parse(many, AGENT).sitemaps) == MOST_SITEMAPS
-
-
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 451, 301, 304])
 def test_where_there_is_no_such_file_everything_is_allowed(status: int) -> None:
     robots = meaning_of(status, b"User-agent: *\nDisallow: /", AGENT)
     assert robots is ALLOW_ALL
     assert robots.allows(PAGE)
-    assert (robots.is_unknown, robots.again_s, robots.crawl_delay_s, robots.sitemaps) == (False, FRESH_S, None, ())
+    assert (robots.is_unknown, robots.again_s, robots.crawl_delay_s) == (False, FRESH_S, None)
 
 
 @pytest.mark.parametrize("status", [None, 429, 500, 503, 599, 100, 0])
@@ -220,7 +210,6 @@ def test_hostile_text_is_read_without_an_error(text: str) -> None:
     robots = Robots.parse(text, AGENT)
     assert robots.allows(PAGE)
     assert robots.allows("http://[::1]:8080/%FF?%00=" + "a" * 1_400)
-    assert robots.sitemaps == ()
 
 
 def test_without_protego_one_line_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:

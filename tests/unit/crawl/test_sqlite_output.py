@@ -102,3 +102,12 @@ def test_a_database_that_is_moved_away_meanwhile_is_told_and_begun_anew(path: Pa
         assert (output.count, output.has([page(1).id])) == (1, set())
     assert rows(path, "SELECT page FROM items") == [(url_of(2),)]
     assert rows(path.with_name("aside"), "SELECT page FROM items") == [(url_of(1),)]
+
+
+def test_a_store_is_no_output(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    app = App(f"sqlite:///{path}")
+    app.stats()
+    with pytest.raises(ConfigError, match="is a store of Holdfast's"):
+        open_output(path, "shop")
+    app.close()

@@ -10,8 +10,8 @@ from holdfast.ops.api.shapes import cut
 from holdfast.ops.redact import redacted_text
 from holdfast.ports import DomainReport, Value
 from holdfast.runtime.crawl_origins import queue_of
-from holdfast.runtime.crawl_trouble import breaker_key
 from holdfast.runtime.crawls import CrawlProcess, CrawlView
+from holdfast.runtime.page_gates import breaker_name
 from holdfast.runtime.shared.by_hand import breaker_views
 from holdfast.runtime.shared.names import breaker_gate
 from holdfast.types import BreakerMode
@@ -25,7 +25,7 @@ def crawls_of(views: Iterable[CrawlView]) -> CrawlList:
 def crawl_of(view: CrawlView, values: Mapping[str, Value], now: float) -> CrawlDetail:
     """One crawl with its domains; their breakers are among the values."""
     pairs = [(one, process) for process in view.processes for one in process.domains]
-    keys = {breaker_gate(breaker_key(view.name, one.domain)) for one, _ in pairs}
+    keys = {breaker_gate(breaker_name(view.name, one.domain)) for one, _ in pairs}
     modes = {one.key: one.mode for one in breaker_views([values[key] for key in keys & values.keys()], now)}
     pairs.sort(key=lambda pair: (-pair[0].held_s, -pair[0].in_flight, pair[0].domain, pair[1].worker))
     return CrawlDetail.model_construct(
@@ -75,7 +75,7 @@ def _process(one: CrawlProcess) -> CrawlProcessAnswer:
 
 
 def _domain(crawl: str, one: DomainReport, process: CrawlProcess, modes: Mapping[str, BreakerMode]) -> DomainAnswer:
-    key = breaker_key(crawl, one.domain)
+    key = breaker_name(crawl, one.domain)
     return DomainAnswer.model_construct(
         domain=cut(redacted_text(one.domain)),
         worker=process.worker,

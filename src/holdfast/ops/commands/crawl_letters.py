@@ -54,7 +54,7 @@ _attempts_option = click.option(
 def letters(ctx: click.Context, /, **options: Any) -> None:
     """Dead letters of a crawl: pages that were given up. With a NAME alone it lists them.
 
-    `holdfast dlq --task crawl:NAME` shows them by cause, and replays them.
+    `holdfast dlq --task crawl:NAME` shows them by cause; `holdfast crawl retry NAME` sends them back.
 
     \b
     Example:
