@@ -91,7 +91,7 @@ class GuardedConnector(TCPConnector):
     def _socket_for(self, info: tuple[Any, ...]) -> socket.socket:
         family, kind, protocol, _, address = info
         if not self._guard.allows(address[0]):
-            raise NotAllowed(f"{address[0]} may not be connected to")
+            raise NotAllowed(f"{address[0]} may not be connected to unless allow_private says so")
         if (made := _made.get()) is not None:
             made.append(True)
         opened = socket.socket(family, kind, protocol)
@@ -134,7 +134,9 @@ class _GuardedResolver(AbstractResolver):
             raise OSError(str(error)) from error
         allowed = [address for address in found if self._guard.allows(address)]
         if not allowed:
-            raise NotAllowed(f"{host} is {', '.join(found) or 'nowhere'}, which may not be connected to")
+            raise NotAllowed(
+                f"{host} is {', '.join(found) or 'nowhere'}, which may not be connected to unless allow_private says so"
+            )
         return [_result(host, port, address) for address in allowed]
 
     async def close(self) -> None:

@@ -19,7 +19,7 @@ from holdfast.crawl.book import Book
 from holdfast.crawl.feed import Feed
 from holdfast.crawl.fetch import Fetcher, FetchLimits
 from holdfast.crawl.handling import Sink
-from holdfast.crawl.outputs import open_output
+from holdfast.crawl.outputs import Output, open_output
 from holdfast.crawl.pace import PaceSettings
 from holdfast.crawl.page import Page
 from holdfast.crawl.patterns import Pattern
@@ -284,8 +284,7 @@ class Crawler:
         settings = self.settings
         feed, path = None, ""
         if out is not None:
-            record = await Book(self.app.store, self.name).begin(seeds)
-            output = await asyncio.to_thread(open_output, out, self.name, crawl_id=record.id)
+            output = await self._open_output(out, seeds)
             path = output.path
             feed = Feed(self.app.store, self.name, output, clock=self.app.clock)
         is_finished = False
@@ -311,6 +310,19 @@ class Crawler:
             self._session = None
             if feed is not None:
                 await feed.close(catch_up=is_finished)
+
+    async def _open_output(self, out: str | os.PathLike[str], seeds: Sequence[str]) -> Output:
+        """The output, which knows the crawl by its record; one that cannot be opened leaves no new record behind."""
+        book = Book(self.app.store, self.name)
+        await book.read()
+        is_new = book.record is None
+        record = await book.begin(seeds)
+        try:
+            return await asyncio.to_thread(open_output, out, self.name, crawl_id=record.id)
+        except BaseException:
+            if is_new:
+                await book.remove()
+            raise
 
     async def _run_with_signals(
         self,

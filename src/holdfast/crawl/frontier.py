@@ -83,6 +83,8 @@ class Frontier:
         """Pages of the crawl that are in the store, as far as this process knows."""
         self.found = 0
         """URLs that were new here."""
+        self.left_out = 0
+        """URLs that were not taken, as the crawl has as many pages as it may."""
 
     def is_new(self, url: str) -> bool:
         """Whether it is worth a look into the store: False, where it is known to be there."""
@@ -103,6 +105,7 @@ class Frontier:
                 async with self._counting:  # or several at a time would each take the last places
                     part = wanted[start : start + max(0, min(_BATCH, self._most - self.known))]
                     if not part:
+                        self.left_out += len(wanted) - start
                         break
                     new += await self._send(part)
             start += len(part)

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from holdfast.crawl.book import Book
 from holdfast.crawl.challenges import BLOCKING, told_by, told_by_redirect
@@ -155,8 +156,8 @@ class Handling:
             if isinstance(robots, Snooze):
                 return robots
             if robots.is_unknown:
-                what = "robots.txt cannot be had, so nobody knows what may be fetched"
-                raise FetchFailed(f"{page.url}: {what}", url=page.url, cause=f"{domain.name}: no robots.txt")
+                what = f"robots.txt cannot be had ({robots.why}), so nobody knows what may be fetched"
+                raise FetchFailed(f"{page.url}: {what}", url=page.url, cause=f"{domain.name}: robots.txt: {robots.why}")
             if not robots.allows(page.url):
                 return Discard("robots.txt disallows it")
         wait_s = await self._turn(domain)
@@ -282,18 +283,20 @@ class Handling:
 
     async def _ask_robots(self, url: str, domain: Domain) -> Robots | Snooze:
         status: int | None = None
-        body = b""
+        body, why = b"", ""
         try:
             answer = await self._get(url, domain, follows=None, first_bytes=LONGEST)
             if isinstance(answer, Snooze):
                 return answer
             status, body = answer.status, answer.body
         except BadStatus as error:
-            status = error.status
+            status, why = error.status, f"status {error.status}"
         except PageError as error:
+            why = error.cause.removeprefix(f"{domain.name}: ")
             if error.failure_type not in _RETRIED:
                 status = 404  # it is there for nobody, such as behind a redirect that may not be followed
-        return meaning_of(status, body, self._agent or "")
+        robots = meaning_of(status, body, self._agent or "")
+        return replace(robots, why=why) if robots.is_unknown else robots
 
     # ---- what came of it
 

@@ -62,6 +62,8 @@ def found_in(lines: Iterable[str | bytes]) -> list[Found]:
 def whole_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     """A file that is there once the block has ended well, and then whole: what was at its place stays until then."""
     place = Path(path)
+    if not place.parent.is_dir():
+        raise ConfigError(f"{str(path)!r}: there is no folder {str(place.parent)!r}")
     half = place.with_name(f".{place.name}.{new_id()}.half")
     try:
         with open(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:

@@ -36,12 +36,14 @@ _compatible = re.compile(r"Mozilla/\S+ \((?:[^()]*; ?)?compatible; ?([A-Za-z0-9_
 class Robots(Struct, frozen=True, kw_only=True, eq=False):
     """What may be fetched of one domain, and how often.
 
-    `is_unknown`: robots.txt could not be had, so nothing may be fetched for now. `again_s`: when to ask for it again.
+    `is_unknown`: robots.txt could not be had, so nothing may be fetched for now; `why` says what was wrong.
+    `again_s`: when to ask for it again.
     `crawl_delay_s`: the wait between two pages that the site asks for.
     """
 
     is_unknown: bool = False
     again_s: float = FRESH_S
+    why: str = ""
     crawl_delay_s: float | None = None
     _rules: Protego | None = None
 

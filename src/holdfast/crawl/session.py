@@ -268,8 +268,12 @@ class Session:
             done_here=self._done,
             items_here=self._items,
             took_s=self._clock.monotonic() - self._began_s,
-            not_followed=dict(self._handling.refusals),
+            not_followed=self._not_followed(),
         )
+
+    def _not_followed(self) -> dict[str, int]:
+        left_out = self._frontier.left_out
+        return self._handling.refusals | ({"too many pages": left_out} if left_out else {})
 
     # ---- what the worker asks (see Crawling)
 

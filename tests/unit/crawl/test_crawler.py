@@ -140,7 +140,9 @@ def test_links_deeper_than_wanted_are_not_followed(app: App, site: SiteProcess) 
 
 
 def test_no_more_urls_are_taken_than_allowed(app: App, site: SiteProcess) -> None:
-    assert crawler_of(app, max_pages=10).run(site.url).done == 10
+    summary = crawler_of(app, max_pages=10).run(site.url)
+    assert summary.done == 10
+    assert summary.not_followed["too many pages"] > 0
     assert crawler_of(app, max_pages=10).run(site.url).done == 10
 
 
@@ -167,6 +169,7 @@ def test_where_robots_txt_cannot_be_had_nothing_is_fetched(app: App, tmp_path: P
         assert (summary.done, summary.dead) == (0, 1)
         assert set(requests_by_path(site.log())) == {"/robots.txt"}
         assert record(app, site.url).failure_type is FailureType.NETWORK
+        assert "robots.txt cannot be had (status 500)" in record(app, site.url).message
 
 
 def test_private_addresses_are_refused_unless_allowed(app: App, tmp_path: Path) -> None:
@@ -545,3 +548,13 @@ async def test_a_finished_crawl_that_is_replayed_waits_for_the_letters(tmp_path:
         again = await crawler_of(app, **steady).arun()
         assert (again.is_finished, again.dead, again.pending) == (True, 0, 0)
         assert again.done == 12
+
+
+def test_an_output_that_cannot_be_opened_leaves_no_crawl_behind(app: App, site: SiteProcess, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        crawler_of(app).run(site.url, out=tmp_path / "missing" / "pages.jsonl")
+    assert app.crawls.list() == []
+    crawler_of(app, depth=0).run(site.url)
+    with pytest.raises(ConfigError):
+        crawler_of(app).run(out=tmp_path / "missing" / "pages.jsonl")
+    assert [(view.name, view.done) for view in app.crawls.list()] == [("crawl", 1)]

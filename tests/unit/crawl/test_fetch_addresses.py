@@ -44,6 +44,7 @@ async def test_the_refusal_names_the_address() -> None:
         with pytest.raises(PageRefused) as caught:
             await fetcher.get("http://intranet.example/x")
     what = "http://intranet.example/x: intranet.example is 10.0.0.7, fd00::7, which may not be connected to"
+    what += " unless allow_private says so"
     assert str(caught.value) == what
     assert caught.value.cause == "intranet.example: address not allowed"
 

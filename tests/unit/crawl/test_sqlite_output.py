@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from holdfast import App
 from holdfast.crawl.outputs import open_output
 from holdfast.errors import ConfigError, StoreError
 from tests.unit.crawl.completed import CRAWL, page, pages, rows, url_of

@@ -73,6 +73,8 @@ def summary_lines(ended: Ended) -> Iterator[str]:
         name = summary.name
         yield "It was finished before, and its pages are known: nothing was fetched. To begin anew give another --name,"
         yield f"or forget this one: holdfast crawl remove {name}{ended.where}"
+        if summary.dead:
+            yield f"To have given up pages fetched again: holdfast crawl retry {name}{ended.where}, and this once more"
     if ended.out:
         yield _row("items", f"{summary.items_here:,} new in {ended.out}")
     elif summary.done:
