@@ -105,6 +105,12 @@ class Book:
         now = await self.read()
         await self._change_record(lambda record: _widened(record or CrawlRecord(started_at=now), (domain,)))
 
+    async def adopt(self, domains: Iterable[str]) -> None:
+        """Pages of these domains come from elsewhere: a crawl that is not known yet begins with them."""
+        now = await self.read()
+        if self.record is None:
+            await self._change_record(lambda record: _widened(record or CrawlRecord(started_at=now), sorted(domains)))
+
     async def finish(self) -> None:
         """Nothing is left to do."""
         now = await self.read()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -51,6 +52,7 @@ class Domain:
     """One domain of a crawl, in one process."""
 
     __slots__ = (
+        "broken_until_s",
         "claimed",
         "failed",
         "fetched",
@@ -81,6 +83,8 @@ class Domain:
         """Set when a request has ended, for those who wait for room."""
         self.robots: dict[str, RobotsFile] = {}
         """By scheme."""
+        self.broken_until_s = -math.inf
+        """Until when its breaker is open, as of the last look; not later than now where it is not."""
         self.fetched = 0
         self.failed = 0
         self.refused = 0
@@ -181,7 +185,8 @@ class Domain:
 
     def report(self, now_s: float) -> DomainReport:
         """How it is doing."""
-        held_s = max(0.0, self.pace.held_until_s - now_s)
+        held_until_s, why = max((self.pace.held_until_s, self.pace.why), (self.broken_until_s, "its breaker is open"))
+        held_s = max(0.0, held_until_s - now_s)
         return DomainReport(
             domain=self.name,
             in_flight=self.pace.in_flight,
@@ -191,7 +196,7 @@ class Domain:
             latency_s=self.latency_s,
             interval_s=self.pace.interval_s,
             held_s=held_s,
-            why=self.pace.why if held_s > 0.0 else "",
+            why=why if held_s > 0.0 else "",
         )
 
     def _is_asking_robots(self) -> bool:
@@ -282,7 +287,14 @@ class Domains:
     def held(self) -> int:
         """How many are asked nothing now."""
         now_s = self._clock.monotonic()
-        return sum(domain.pace.held_until_s > now_s for domain in list(self._all.values()))
+        domains = list(self._all.values())
+        return sum(max(one.pace.held_until_s, one.broken_until_s) > now_s for one in domains)
+
+    def note_open_breakers(self, left_s: Mapping[str, float]) -> None:
+        """Whose breakers are open, and for how many seconds still."""
+        now_s = self._clock.monotonic()
+        for name, domain in self._all.items():
+            domain.broken_until_s = now_s + left_s[name] if name in left_s else -math.inf
 
     def reports(self) -> tuple[DomainReport, ...]:
         """Those that are held, then the busiest; from any thread."""

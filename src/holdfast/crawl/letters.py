@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.clock import new_id
+from holdfast.crawl.book import Book
 from holdfast.crawl.frontier import Found, new_page
 from holdfast.crawl.letter_lines import found_in, page_lines, whole_file
 from holdfast.crawl.urls import canonical, domain_of, page_id
@@ -248,6 +249,7 @@ class CrawlLetters:
         for found in await asyncio.to_thread(_read, lines):
             pages.setdefault(found.url, found)
         jobs = [new_page(self._crawl, one) for one in pages.values()]
+        await Book(self._app.store, self._crawl).adopt({job.project for job in jobs})
         new = 0
         for start in range(0, len(jobs), _BATCH):
             answers = await self._app.store.enqueue(jobs[start : start + _BATCH])

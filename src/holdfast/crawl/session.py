@@ -192,6 +192,7 @@ class Session:
                 wait_s = await self._share(stats)
                 await self._book.sweep(stats.now)
                 self._rate.note(self._clock.monotonic(), self._done)
+                self._note_open_breakers()
                 if self._on_progress is not None:
                     self._on_progress(self.progress(stats))
                 if await self._is_done(stats):
@@ -216,6 +217,13 @@ class Session:
         if self._shares.mine != before:
             self._wake()
         return _SOON_S if change is not None else _LOOK_S
+
+    def _note_open_breakers(self) -> None:
+        if self._worker is not None:
+            prefix = breaker_name(self._name, "")
+            breakers = self._worker.guards.open_breakers(self._store_now())
+            left_s = {key.removeprefix(prefix): wait_s for key, wait_s in breakers.items() if key.startswith(prefix)}
+            self._domains.note_open_breakers(left_s)
 
     async def _is_buried(self, worker: WorkerRecord) -> bool:
         """Take leave for a process of this machine that is gone for certain: nobody has to wait for its lease."""

@@ -128,3 +128,12 @@ async def test_removing_it_leaves_nothing(store: MemoryStore) -> None:
     fresh = Book(store, "shop")
     await fresh.read()
     assert all(value.data is None for value in fresh.all())
+
+
+async def test_pages_from_elsewhere_begin_a_crawl_and_do_not_widen_one(store: MemoryStore) -> None:
+    await Book(store, "shop").adopt(["b.org", "a.org"])
+    record = await Book(store, "shop").begin(())
+    assert record.domains == ("a.org", "b.org")
+    assert record.started_at > 0.0
+    await Book(store, "shop").adopt(["c.org"])
+    assert (await Book(store, "shop").begin(())).domains == ("a.org", "b.org")

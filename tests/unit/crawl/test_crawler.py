@@ -309,12 +309,16 @@ def test_a_domain_in_trouble_is_parked_and_the_others_go_on(app: App, tmp_path: 
         crawler = crawler_of(app, breaker=breaker, allow=[f"{url}/**" for url in process.urls], is_adaptive=False)
         crawler.settings = msgspec.structs.replace(crawler.settings, progress_s=0.05)
 
+        held: list[str] = []
+
         def stop(progress: Progress) -> None:
-            if progress.done >= 31 and progress.in_flight == 0:
+            held[:] = progress.held
+            if progress.done >= 31 and progress.in_flight == 0 and held:
                 crawler.stop()
 
         summary = crawler.run(*(url + "/" for url in process.urls), on_progress=stop)
         assert summary.done == 31, "all of the healthy host, and the other's home page"
+        assert held == [process.urls[1].removeprefix("http://")], "and it is said which domain waits"
         assert summary.pending > 0
         failed = [request for request in process.log() if request.status == 500]
         assert len(failed) <= 3 + 4, "no more than it takes to open it, and what was in flight"

@@ -147,6 +147,11 @@ class SharedGuards:
         """Seconds until this breaker lets runs begin; None where it does now, or where nobody knows."""
         return self._registry.breaker(breaker).opens_in_s(now)
 
+    def open_breakers(self, now: float) -> dict[str, float]:
+        """Those that let nothing begin now, and for how many seconds still; 0 where nobody knows."""
+        breakers = self._registry.breakers.items()
+        return {key: breaker.opens_in_s(now) or 0.0 for key, breaker in breakers if breaker.cap(now) == 0}
+
     def ask(self, requests: Sequence[Request], now: float) -> Round:
         """Ask for permits, in this order. Without changes to send, the answers are there already."""
         self._look_at_clock(now)
