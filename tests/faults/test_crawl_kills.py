@@ -14,12 +14,13 @@ import pytest
 
 from holdfast.crawl import CrawlSummary
 from holdfast.testing.site import Site, SiteProcess, most_in_flight, requests_by_path
-from tests.faults.conftest import Report, every_store, on
+from tests.faults.conftest import Report, every_store, on, waits
 from tests.faults.crawl_program import Settings
 from tests.faults.engines import Engine
 from tests.faults.load import Dice
 from tests.faults.workers import CLOCK, Fleet, poll
 
+pytestmark = waits
 MODULE = "tests.faults.crawl_program"
 CONCURRENCY = 32
 

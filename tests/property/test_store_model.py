@@ -82,7 +82,7 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[Place]:
     from holdfast.stores.postgres import PostgresStore
 
     server: PostgresServer = request.getfixturevalue("postgres_server")
-    yield Place(lambda: PostgresStore(server.dsn(), schema=server.fresh_schema(), key_window_s=KEY_WINDOW_S), 0.5)
+    yield Place(lambda: PostgresStore(server.dsn(), schema=server.fresh_schema(), key_window_s=KEY_WINDOW_S), 0.3)
 
 
 def redis(request: pytest.FixtureRequest) -> Iterator[Place]:
