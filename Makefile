@@ -45,7 +45,7 @@ imports: venv ## import-linter: imports point down only
 	@$(BIN)/lint-imports --no-logo
 
 unit: venv ## pytest alone, without the fault tests and the browser; pass arguments with ARGS="-k breaker"
-	@$(BIN)/pytest -n 4 --dist worksteal --ignore=tests/faults --ignore=tests/browser $(ARGS)
+	@$(BIN)/pytest -n 3 --dist worksteal --ignore=tests/faults --ignore=tests/browser $(ARGS)
 
 browser: venv page servers ## the page in a real browser, against a worker that fails on purpose; pictures go to build/screenshots
 	@$(BIN)/pytest tests/browser -n 2 --dist loadfile $(ARGS)
