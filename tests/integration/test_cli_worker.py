@@ -138,6 +138,7 @@ def test_a_worker_runs_jobs_and_drains_at_the_first_signal(shop: Shop) -> None:
         worker.send_signal(signal.SIGINT)
         assert worker.stdout is not None
         out = worker.stdout.read()
+        worker.wait(20.0)  # it closes its output before it has ended, and leaving the block is a second signal
     assert worker.returncode == 0
     assert "2 processes; Ctrl-C finishes what is running" in out
     assert "stopped: everything that had begun was finished" in out
