@@ -186,6 +186,11 @@ class StreamArena:
         since_s = CLOCK.monotonic() - 1.0
         return max(pids, key=lambda pid: self.runs(pid, since_s))
 
+    def is_busy(self, pid: int) -> bool:
+        """Whether a message is in the hands of one of its handlers."""
+        own = [one for one in self.handlings() if pid in {one.pid, one.parent}]
+        return sum(one.what == "start" for one in own) > sum(one.what != "start" for one in own)
+
     def partitions_of(self, pid: int) -> set[str]:
         """The partitions whose messages were handled last by this process."""
         last = {one.message.rpartition("/")[0]: (one.pid, one.parent) for one in self.handlings()}

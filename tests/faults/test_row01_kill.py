@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from msgspec.structs import replace
 
 from holdfast.runtime.runner import Room
@@ -32,8 +34,7 @@ def test_killed_workers_lose_nothing_and_repeat_only_what_they_held(
             CLOCK.sleep(0.5)
             arena.sample()
             victim = pids.pop(dice.below(len(pids)))
-            _wait_until_busy(arena, fleet, victim)
-            fleet.kill(victim)
+            fleet.kill_amid(victim, partial(_is_busy, arena, victim), within_s=2.0)
             pids.append(fleet.start(CALM))
         drained_s = arena.quiesce(120 if is_full else 30)
         fleet.stop()
@@ -78,15 +79,6 @@ def _slowest_start(evidence: checker.Evidence, fleet: Fleet) -> float:
     return max(first[pid] - at for pid, at in fleet.started_s.items() if pid in first)
 
 
-def _wait_until_busy(arena: Arena, fleet: Fleet, pid: int) -> None:
-    """Until it runs something, or for as long as a slow start may take."""
-    ends = {"end", "fail", "stop"}
-
-    def is_busy() -> bool:
-        own = [one for one in arena.effects() if one.pid == pid]
-        return sum(one.what == "start" for one in own) > sum(one.what in ends for one in own)
-
-    try:
-        poll(is_busy, 2, "the victim runs a job")
-    except AssertionError:
-        assert pid in fleet.running, f"worker {pid} ended by itself: {fleet.log(pid)}"
+def _is_busy(arena: Arena, pid: int) -> bool:
+    own = [one for one in arena.effects() if one.pid == pid]
+    return sum(one.what == "start" for one in own) > sum(one.what != "start" for one in own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -62,7 +63,7 @@ def test_killed_consumers_lose_nothing_also_in_the_middle_of_a_rebalance(
     dice = Dice()
     kills, each_s = (20, 2.5) if is_full else (2, 2.0)
     channel = KafkaChannel(kafka, session_s=SESSION_S, tag="kill")
-    sender = Stream(channel, orders_for(kills * 300, dice, seconds=0.03), over_s=kills * each_s)
+    sender = Stream(channel, orders_for(kills * 1_200, dice, seconds=0.03), over_s=kills * 4 * each_s)
     with stream_arena(tmp_path, channel, StreamPlan()) as arena:
         pids = arena.start_many(3)
         sender.start()
@@ -76,11 +77,11 @@ def test_killed_consumers_lose_nothing_also_in_the_middle_of_a_rebalance(
                 CLOCK.sleep(0.2 * dice.draw())
                 arena.fleet.kill(victim)
             else:
-                arena.fleet.kill(victim)
+                arena.fleet.kill_amid(victim, partial(arena.is_busy, victim), within_s=5.0)
                 pids.append(arena.start())
             CLOCK.sleep(each_s * dice.draw())
             arena.look()
-        sender.wait()
+        sender.stop()  # there was enough until the last kill
         arena.quiesce()
         for pid in pids:
             arena.drain(pid)

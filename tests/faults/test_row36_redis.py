@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -67,9 +68,9 @@ def test_killed_consumers_entries_are_claimed_by_others(
     redis_server: RedisServer, tmp_path: Path, shards: int, is_full: bool, report: Report
 ) -> None:
     dice = Dice()
-    kills, each_s = (15, 1.5) if is_full else (2, 1.2)
+    kills = 15 if is_full else 2
     channel = RedisChannel(redis_server, shards=shards, tag="kill")
-    sender = Stream(channel, orders_for(kills * 250, dice, seconds=0.04), over_s=kills * each_s)
+    sender = Stream(channel, orders_for(kills * 1_000, dice, seconds=0.04), over_s=kills * 5.0)  # until the last kill
     with stream_arena(tmp_path, channel, HASTY) as arena:
         pids = arena.start_many(3)
         sender.start()
@@ -78,10 +79,10 @@ def test_killed_consumers_entries_are_claimed_by_others(
             CLOCK.sleep(0.4 + 0.4 * dice.draw())
             victim = arena.busiest(pids)
             pids.remove(victim)
-            arena.fleet.kill(victim)
+            arena.fleet.kill_amid(victim, partial(arena.is_busy, victim), within_s=10.0)
             pids.append(arena.start())
             arena.look()
-        sender.wait()
+        sender.stop()
         arena.quiesce()
         claimed = [one for fault in arena.fleet.faults for one in _claims(arena.handlings(), fault.pid, fault.until)]
         for pid in pids:

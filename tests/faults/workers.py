@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.clock import SystemClock
 from holdfast.runtime.runner import Room
@@ -39,6 +40,13 @@ def poll(condition: Callable[[], bool], within_s: float, what: str) -> float:
             raise AssertionError(f"not within {within_s:g} s: {what}")
         CLOCK.sleep(0.02)
     return CLOCK.monotonic() - began_s
+
+
+def _hold(pid: int) -> None:
+    """Stop a process, and wait until every thread stands still: until then one of them may go on."""
+    threads = Path(f"/proc/{pid}/task")
+    os.kill(pid, signal.SIGSTOP)
+    poll(lambda: all(_is_stopped(one / "stat") for one in threads.iterdir()), 5, f"process {pid} stands still")
 
 
 def _is_stopped(stat: Path) -> bool:
@@ -90,12 +98,24 @@ class Fleet:
             os.kill(pid, signal.SIGKILL)
             self.wait(pid)
 
+    def kill_amid(self, pid: int, is_amid: Callable[[], bool], within_s: float) -> None:
+        """SIGKILL in the middle of something, or at last anyway: it is held still to be looked at."""
+        began_s = CLOCK.monotonic()
+        while True:
+            assert pid in self.running, f"process {pid} ended by itself: {self.log(pid)}"
+            at = CLOCK.monotonic()
+            _hold(pid)
+            if is_amid() or at - began_s > within_s:
+                break
+            os.kill(pid, signal.SIGCONT)
+            CLOCK.sleep(0.02)
+        self.kill(pid)
+        self.faults[-1] = replace(self.faults[-1], at=at)
+
     def pause(self, pid: int) -> None:
-        """SIGSTOP, and wait until every thread stands still: until then one of them may go on."""
-        threads = Path(f"/proc/{pid}/task")
+        """SIGSTOP."""
         with self._fault("pause", pid):
-            os.kill(pid, signal.SIGSTOP)
-            poll(lambda: all(_is_stopped(one / "stat") for one in threads.iterdir()), 5, f"process {pid} stands still")
+            _hold(pid)
 
     def resume(self, pid: int) -> None:
         """SIGCONT."""
