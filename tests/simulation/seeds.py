@@ -1,0 +1,181 @@
+"""Many seeds, on every processor: `python -m tests.simulation --seeds 0-4999`, or `--seed 17 --told` for one of them.
+
+A failing seed is printed, and is the same history whenever it is run again; the digest says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import hashlib
+import itertools
+import logging
+import os
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, json
+
+from holdfast.clock import SystemClock
+from tests.simulation.planted import PLANTED
+from tests.simulation.world import Outcome, World
+
+_CLOCK = SystemClock()
+_CHUNK = 25
+_SHOWN = 5
+_MOST = 1_000
+"""Seeds that are tried with a planted bug."""
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """How a planted bug was found."""
+
+    name: str
+    peer: str
+    seeds: int
+    """How many it took; 0: not found."""
+    seconds: float
+    violation: str = ""
+
+
+class Summary(Struct, kw_only=True):
+    """What many seeds have come to."""
+
+    first_seed: int = 0
+    seeds: int = 0
+    seconds: float = 0.0
+    seeds_per_minute: float = 0.0
+    simulated_hours: float = 0.0
+    steps: int = 0
+    faults: dict[str, int] = {}
+    states: int = 0
+    """How many different situations were seen."""
+    violations: list[str] = []
+    digest: str = ""
+    """Of the digests of all seeds, in order."""
+    planted: list[Found] = []
+
+
+def run_seed(seed: int, *, bug: int | None = None, is_told: bool = False) -> Outcome:
+    """One history, perhaps with a planted bug."""
+    with PLANTED[bug].plant() if bug is not None else nullcontext():
+        return World(seed, is_told=is_told).run()
+
+
+def _quiet() -> None:
+    """A world that is over leaves tasks that nobody ends: that is not worth a word."""
+    if "HOLDFAST_TOLD" not in os.environ:
+        logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    sys.unraisablehook = lambda _: None
+    gc.freeze()
+
+
+def _run_chunk(seeds: list[int]) -> list[Outcome]:
+    return [run_seed(seed) for seed in seeds]
+
+
+def _find(bug: int) -> Found:
+    """Seeds with a planted bug until one of them shows it."""
+    began_s = _CLOCK.monotonic()
+    planted = PLANTED[bug]
+    for n, seed in enumerate(range(100_000, 100_000 + _MOST), start=1):
+        outcome = run_seed(seed, bug=bug)
+        if outcome.violations and not run_seed(seed).violations:
+            took_s = _CLOCK.monotonic() - began_s
+            why = outcome.violations[0][:200]
+            return Found(name=planted.name, peer=planted.known_from, seeds=n, seconds=round(took_s, 2), violation=why)
+    return Found(name=planted.name, peer=planted.known_from, seeds=0, seconds=round(_CLOCK.monotonic() - began_s, 2))
+
+
+def _chunks(seeds: Iterable[int], until_s: float) -> Iterator[list[int]]:
+    source = iter(seeds)
+    while (chunk := list(itertools.islice(source, _CHUNK))) and _CLOCK.monotonic() < until_s:
+        yield chunk
+
+
+def simulate(seeds: Iterable[int], processes: int, within_s: float, bugs: Iterable[int]) -> Summary:
+    """Run these seeds, or as many as the time allows, and then with these bugs."""
+    began_s = _CLOCK.monotonic()
+    summary, faults, states, digests = Summary(), Counter[str](), set[int](), list[str]()
+    with get_context("spawn").Pool(processes, _quiet) as pool:
+        began_s = _CLOCK.monotonic()
+        for outcomes in pool.imap(_run_chunk, _chunks(seeds, began_s + within_s)):
+            for one in outcomes:
+                summary.first_seed = one.seed if not summary.seeds else summary.first_seed
+                summary.seeds += 1
+                summary.steps += one.steps
+                summary.simulated_hours += one.seconds / 3600
+                faults.update(one.faults)
+                states |= one.states
+                digests.append(one.digest)
+                if one.violations:
+                    summary.violations.append(f"seed {one.seed}: {one.violations[0]}")
+                    print(f"seed {one.seed}: {len(one.violations)} violations", *one.violations[:_SHOWN], sep="\n    ")
+        summary.seconds = _CLOCK.monotonic() - began_s
+        summary.planted = list(pool.imap(_find, bugs))
+    summary.seeds_per_minute = 60 * summary.seeds / max(summary.seconds, 1e-9)
+    summary.faults, summary.states = dict(faults.most_common()), len(states)
+    summary.digest = _digest_of(digests)
+    return summary
+
+
+def _digest_of(digests: list[str]) -> str:
+    return hashlib.blake2b(" ".join(digests).encode(), digest_size=8).hexdigest()
+
+
+def _print(summary: Summary) -> None:
+    kinds = ", ".join(f"{kind} {n:,}" for kind, n in summary.faults.items())
+    print(
+        f"simulation: {summary.seeds:,} seeds from {summary.first_seed}, {summary.seeds_per_minute:,.0f} a minute, "
+        f"{summary.simulated_hours:.1f} hours inside, {sum(summary.faults.values()):,} faults ({kinds}), "
+        f"{summary.states:,} situations, {len(summary.violations)} violations; digest {summary.digest}"
+    )
+    for one in summary.planted:
+        found = f"found by seed {one.seeds}, after {one.seconds:.1f} s: {one.violation}" if one.seeds else "NOT FOUND"
+        print(f"  planted: {one.name} ({one.peer}): {found}")
+
+
+def _range_of(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def _bugs_of(text: str | None) -> Iterable[int]:
+    if text == "all":
+        return range(len(PLANTED))
+    return [int(number) for number in text.split(",")] if text else []
+
+
+def main() -> int:
+    """0 where nothing was broken, and everything planted was found."""
+    if os.environ.get("PYTHONHASHSEED") != "0":  # sets of texts have another order in each process otherwise
+        command = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=_range_of, default=range(2_000), help="the first and the last one [0-1999]")
+    parser.add_argument("--seed", type=int, help="one seed, with all its violations")
+    parser.add_argument("--told", action="store_true", help="with --seed: print everything that happens")
+    parser.add_argument("--bug", type=int, help="with --seed: plant this bug, by its number")
+    parser.add_argument("--planted", nargs="?", const="all", help="plant each bug, or those of these numbers")
+    parser.add_argument("--within", type=float, default=3_600.0, help="stop after so many seconds [3600]")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--out", type=Path, help="write what was found to this file, as JSON")
+    words: Any = parser.parse_args()
+    if words.seed is not None:
+        _quiet()
+        outcome = run_seed(words.seed, bug=words.bug, is_told=words.told)
+        print(f"seed {outcome.seed}: digest {outcome.digest}", *outcome.violations or ["all is well"], sep="\n    ")
+        return bool(outcome.violations)
+    summary = simulate(words.seeds, words.processes, words.within, _bugs_of(words.planted))
+    _print(summary)
+    if words.out is not None:
+        words.out.parent.mkdir(parents=True, exist_ok=True)
+        words.out.write_bytes(json.format(json.encode(summary)))
+    return bool(summary.violations) or not all(one.seeds for one in summary.planted)
