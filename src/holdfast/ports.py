@@ -480,6 +480,9 @@ class Beat(Struct, frozen=True):
     """False: the lease was lost, the jobs belong to others, stop them."""
     cancelled: tuple[str, ...] = ()
     """Jobs of this worker that somebody cancelled since the last heartbeat, or that ended elsewhere."""
+    held: Mapping[bytes, int] = {}
+    """How many jobs run under each token that brought it some. One that it does not know of came by a request that was
+    done late, or was settled before a failover: nobody else would ever run those jobs."""
 
 
 class Changed(Struct, frozen=True):
@@ -521,6 +524,8 @@ class Stats(Struct, frozen=True, kw_only=True):
     """What was counted since the store was made, whatever minutes were asked for: those with minute 0."""
     oldest_ready_at: Mapping[str, float] = {}
     """By queue: since when its oldest job that could run has been due."""
+    troubles: tuple[str, ...] | None = None
+    """What keeps the engine from its own upkeep now, one line each for people; None where there is nothing to keep up."""
 
 
 class Transaction(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import LeaseLost
 from holdfast.ports import Beat, Clock, Store, WorkerRecord
 from holdfast.runtime.outage import Outage
 
@@ -55,7 +55,7 @@ class Heart:
         sent_s = self._clock.monotonic()
         beat = await self._store.heartbeat(self._describe())
         if not beat.is_alive:
-            raise HoldfastError("the store does not take this worker's id")
+            raise LeaseLost("the store has given this worker up before it had begun")
         self.renewed_s = sent_s
         self._thread.start()
 

@@ -12,6 +12,7 @@ from holdfast.runtime import replay
 from holdfast.runtime.outage import Outage
 from holdfast.runtime.runner import Runner
 from holdfast.runtime.schedules import Schedules
+from holdfast.types import Rng
 
 _logger = logging.getLogger("holdfast.worker")
 
@@ -37,6 +38,7 @@ class Maintenance:
         clock: Clock,
         outage: Outage,
         on_work: Callable[[], None],
+        rng: Rng,
     ) -> None:
         self._store = store
         self._runner = runner
@@ -47,8 +49,10 @@ class Maintenance:
         self._clock = clock
         self._outage = outage
         self._on_work = on_work
-        self._pruned_s = clock.monotonic()
-        self._token = new_token()
+        # Anywhere in its minute, or a fleet whose workers all die within one, whatever kills them, would never prune.
+        self._pruned_s = clock.monotonic() - rng() * _PRUNE_EVERY_S
+        self.token = new_token()
+        """What is reclaimed next comes under it."""
 
     async def run(self) -> None:
         """Once, and then again and again."""
@@ -77,8 +81,8 @@ class Maintenance:
 
     async def _take_back_orphans(self) -> None:
         # Until the answer has come the token stays: the same one brings what it brought, whoever lost the answer.
-        orphans = await self._store.reclaim(self._worker, self._token, _ORPHANS_AT_ONCE)
-        self._token = new_token()
+        orphans = await self._store.reclaim(self._worker, self.token, _ORPHANS_AT_ONCE)
+        self.token = new_token()
         if orphans:
             dead = sorted({orphan.worker for orphan in orphans})
             ids = [orphan.id for orphan in orphans]

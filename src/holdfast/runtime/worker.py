@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
@@ -17,7 +18,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from holdfast.clock import SystemClock, chance, new_id, new_token
-from holdfast.errors import HoldfastError, StoreAway, StoreError, Unwritable
+from holdfast.errors import ConfigError, HoldfastError, LeaseLost, StoreAway, StoreError, Unwritable
 from holdfast.fingerprint import in_a_line
 from holdfast.policy import bounds
 from holdfast.ports import (
@@ -69,9 +70,6 @@ _SOON_S = 0.01
 _MINUTE_S = 60.0
 _OVERDUE_S = 1.0
 _LAST_WORD_S = 2.0
-_RECALLED_S = 15.0
-"""After an outage, what was settled so long before it is asked for; a replica further behind is not a healthy one."""
-_MOST_RECALLED = 300
 _PART = "exchange"
 
 
@@ -113,7 +111,11 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
         bounds.whole("isolates", self.room.isolates, low=1)
         if self.heartbeat_s is not None:
             bounds.length("heartbeat_s", self.heartbeat_s, above=0.0)
-            bounds.number("lease_s", self.lease_s, above=2 * self.heartbeat_s)
+            if self.lease_s <= 2 * self.heartbeat_s:
+                raise ConfigError(
+                    f"lease_s={self.lease_s!r}: must be more than twice heartbeat_s={self.heartbeat_s!r}, "
+                    "so that one late heartbeat costs no job"
+                )
 
     @property
     def beat_s(self) -> float:
@@ -206,9 +208,10 @@ class Worker:
         self._unanswered: Claim | None = None
         self._resent = 0
         """How many of the settlements went with the counts that are not answered yet: the same go with them again."""
-        self._settled: dict[bytes, float] = {}
-        """Tokens under which something was settled lately, and when."""
-        self._was_away = False
+        self._held: Mapping[bytes, int] | None = None
+        """What the store said with the last heartbeat that this worker holds; None when that was looked at."""
+        self._odd: frozenset[bytes] = frozenset()
+        """Tokens with more jobs than this worker knows of, at the last look."""
         self._totals_due_s = 0.0
         self._is_leaving = False
         self._asking_since_s: float | None = None
@@ -285,6 +288,9 @@ class Worker:
             await self._open(is_patient=True)
         except _Stopped:
             return Exit.DRAINED
+        except LeaseLost as error:  # the answer to its first heartbeat came later than its lease was over, or never
+            _logger.error("worker %s does not begin: %s", self.id, error)
+            return Exit.REPLACE
         try:
             self._pumping = asyncio.create_task(self._pump())
             upkeep = asyncio.create_task(self._maintenance.run())
@@ -351,6 +357,7 @@ class Worker:
             clock=self._clock,
             outage=self._outage,
             on_work=self._wake.set,
+            rng=self._rng,
         )
         self._heart = Heart(
             self._store,
@@ -495,6 +502,8 @@ class Worker:
             return
         if beat.cancelled:
             self._tell(self.runner.stop, beat.cancelled, "cancelled")
+        if beat.held:
+            self._tell(self._hear_of_held, beat.held)
         self._look_at_loop()
 
     def _look_at_loop(self) -> None:
@@ -533,6 +542,11 @@ class Worker:
         with suppress(RuntimeError):  # the loop is gone, and with it everybody who cared
             self._loop.call_soon_threadsafe(what, *args)
 
+    def _hear_of_held(self, held: Mapping[bytes, int]) -> None:
+        self._held = held
+        if not {run.delivery.token for run in self.runner.runs.values()}.issuperset(held):
+            self._wake.set()
+
     def _lose(self, why: str) -> None:
         _logger.error("worker %s stops its work: %s", self.id, why)
         self._is_lost = True
@@ -566,17 +580,17 @@ class Worker:
     async def _turn(self) -> bool:
         """One exchange, if there is anything to say or to ask; whether it is worth another at once."""
         self._wake.clear()
-        wanted = self._wanted()
-        is_worthwhile = wanted > 0 or self._has_news() or self._has_totals_due()
-        if not is_worthwhile:
-            return False
         try:
+            if self._held is not None:
+                await self._look_at_held(self._held)
+            wanted = self._wanted()
+            is_worthwhile = wanted > 0 or self._has_news() or self._has_totals_due()
+            if not is_worthwhile:
+                return False
             reply = await self._exchange(wanted)
             if self._crawl is not None:
                 self._crawl.claimed(reply.deliveries)
             await self.runner.start(reply.deliveries)
-            if self._was_away:
-                await self._recall()
         except Exception as error:
             await self._rest(await self._bear(error))
             return True
@@ -587,22 +601,26 @@ class Worker:
             self._crawl.idle()
         return False
 
-    async def _recall(self) -> None:
-        """After an outage: what was settled just before it and runs in the store all the same is released.
+    async def _look_at_held(self, held: Mapping[bytes, int]) -> None:
+        """Give back what is this worker's in the store, and not here: it would run there for as long as this one lives.
 
-        A store that failed over may have lost what it had acknowledged. Such a job would run there for as long as this
-        worker lives.
+        A claim that was done after its sender had given it up brings jobs that nobody heard of. And a store that failed
+        over may have lost what it had acknowledged. Settlements on their way look like that as well, but not twice.
         """
-        ours = self.runner.runs
-        for token in list(self._settled)[-_MOST_RECALLED:]:
+        self._held = None
+        known = Counter(run.delivery.token for run in self.runner.runs.values())
+        known.update(one.token for one in self.runner.settlements)
+        odd = frozenset(token for token, n in held.items() if n > known[token] and token != self._maintenance.token)
+        for token in odd & self._odd:
             claim = Claim(worker=self.id, token=token, limit=0)
-            held = (await self._store.exchange(Exchange(claim=claim, seen=self.guards.seen))).deliveries
+            reply = await self._store.exchange(Exchange(claim=claim, seen=self.guards.seen))
             said = {one.id for one in self.runner.settlements}
-            lost = [one for one in held if one.id not in ours and one.id not in said]
-            if lost:
-                _logger.error("%d jobs are settled here and run in the store, which has lost it: run again", len(lost))
-                self.runner.give_back(lost)
-        self._was_away = False
+            unknown = [one for one in reply.deliveries if one.id not in self.runner.runs and one.id not in said]
+            if unknown:
+                _logger.error("%d jobs are this worker's in the store, and not here: given back", len(unknown))
+                self.runner.judge_orphans([one for one in unknown if one.worker])
+                self.runner.give_back([one for one in unknown if not one.worker])
+        self._odd = odd
 
     def _has_news(self) -> bool:
         return bool(self.runner.settlements) or self.guards.is_urgent or self.runner.counts.has_ends
@@ -666,7 +684,6 @@ class Worker:
             )
             refused = () if all(reply.settled) else await self._refused(settlements, reply.settled, batch, is_again)
         except BaseException:
-            self._was_away = True
             # Safe to send again: a settlement that did take effect says so a second time, and what has its number is
             # counted once.
             runner.settlements = settlements + runner.settlements
@@ -683,7 +700,6 @@ class Worker:
         self._take_over(reply)
         guards.confirm(changes, reply.changed, reply.now)
         self._note_rate(len(settlements))
-        self._remember(settlements)
         if refused:
             self._take_back(refused)
         if self._crawl is not None:
@@ -713,14 +729,6 @@ class Worker:
         attempts = record.attempts if record is not None else ()
         ours = (number, self.id, settlement.change)
         return any((one.number, one.worker, one.outcome) == ours for one in attempts)
-
-    def _remember(self, settlements: Sequence[Settlement]) -> None:
-        now_s = self._clock.monotonic()
-        for token in {one.token for one in settlements}:
-            self._settled.pop(token, None)
-            self._settled[token] = now_s
-        while self._settled and next(iter(self._settled.values())) < now_s - _RECALLED_S:
-            del self._settled[next(iter(self._settled))]
 
     def _take_over(self, reply: Exchanged) -> None:
         self.runner.set_now(reply.now)

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from holdfast.clock import SystemClock
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.errors import LeaseLost, StoreError
 from holdfast.ports import Beat, WorkerRecord
 from holdfast.runtime.heart import Heart
 from holdfast.runtime.outage import Outage
@@ -98,7 +98,7 @@ async def test_it_registers_the_worker_and_renews_its_lease() -> None:
 async def test_a_store_that_does_not_take_the_id_keeps_it_from_starting() -> None:
     patient = Patient()
     await patient.store.heartbeat(WorkerRecord(id="w", lease_s=0.0))
-    with pytest.raises(HoldfastError, match="does not take"):
+    with pytest.raises(LeaseLost, match="given this worker up"):
         await patient.heart.start()
     patient.heart.stop()
 

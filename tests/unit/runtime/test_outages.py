@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from holdfast.app import App, Job
 from holdfast.clock import SystemClock, new_token
 from holdfast.errors import StoreAway, StoreError
-from holdfast.ports import Exchange, Exchanged, Settlement, WorkerRecord
+from holdfast.ports import Claim, Exchange, Exchanged, Settlement, WorkerRecord
 from holdfast.runtime.context import JobContext
 from holdfast.runtime.outage import insist, insist_now
 from holdfast.runtime.runner import Room
@@ -624,4 +625,91 @@ async def test_a_settlement_that_a_failover_has_lost_is_made_good_after_the_outa
         await scene.let_pass(0.5)
         assert (await scene.record(long)).state is JobState.COMPLETED
     assert ran == ["long", "short", "short"]
-    assert any("1 jobs are settled here and run in the store" in line for line in told(caplog))
+    assert any("1 jobs are this worker's in the store, and not here" in line for line in told(caplog))
+
+
+# ---------------------------------------------------------------- a request that is done after its sender gave it up
+
+
+class Late(MemoryStore):
+    """Does a claim or a reclaim once more when it is told to, as a network does that had kept it."""
+
+    kept: Callable[[], Awaitable[object]] | None = None
+
+    async def exchange(self, exchange: Exchange) -> Exchanged:
+        if exchange.claim is not None and exchange.claim.limit:
+            self.kept = functools.partial(super().exchange, exchange)
+        return await super().exchange(exchange)
+
+
+async def test_jobs_that_a_late_claim_brought_are_given_back_and_run(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Late(scene.clock)
+    scene.store.inner = store
+    ran: list[int] = []
+
+    @scene.app.task(breaker=None)
+    async def work(n: int) -> None:
+        ran.append(n)
+
+    async with scene.worker() as (_, running):
+        await scene.let_pass(1.0)
+        late = store.kept
+        assert late is not None
+        job = scene.app.tasks[work.name].bind(1).job
+        await MemoryStore.enqueue(store, [job])
+        await late()  # before anybody else
+        (record,) = await store.get([job.id])
+        assert record is not None
+        assert record.state is JobState.RUNNING
+        await scene.let_pass(3 * SETTINGS.beat_s)
+        (record,) = await store.get([job.id])
+        assert record is not None
+        assert (record.state, [one.number for one in record.attempts]) == (JobState.COMPLETED, [1])
+        assert not running.done()
+    assert ran == [1]
+    assert any("1 jobs are this worker's in the store, and not here" in line for line in told(caplog))
+
+
+async def test_orphans_that_a_late_reclaim_brought_are_judged(scene: Scene) -> None:
+    store = MemoryStore(scene.clock)
+    scene.store.inner = store
+
+    @scene.app.task(breaker=None)
+    async def work() -> None: ...
+
+    job = scene.app.tasks[work.name].bind().job
+    await store.heartbeat(WorkerRecord(id="dead", lease_s=1.0))
+    await store.enqueue([job])
+    await store.exchange(Exchange(claim=Claim(worker="dead", token=new_token(), limit=1)))
+    scene.store.fail("reclaim")
+    async with scene.worker() as (worker, _):
+        await scene.let_pass(2.0)
+        assert len(await store.reclaim(worker.id, new_token(), 10)) == 1  # which nobody hears of
+        await scene.let_pass(3 * SETTINGS.beat_s)
+        (record,) = await store.get([job.id])
+    assert record is not None
+    assert record.state is JobState.COMPLETED
+    assert [one.error_name for one in record.attempts] == ["WorkerDied", ""]
+
+
+async def test_settlements_on_their_way_are_not_taken_for_unknown_ones(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    @scene.app.task(breaker=None)
+    async def work(n: int) -> None:
+        await scene.clock.asleep(0.3)
+
+    await scene.app.aenqueue_many([work.bind(n) for n in range(400)])
+    async with scene.worker(replace(SETTINGS, room=Room(concurrency=10))):
+        await scene.let_pass(14.0)
+        stats = await scene.store.inner.stats()
+    assert {(tally.state, tally.n) for tally in stats.tallies} == {(JobState.COMPLETED, 400)}
+    assert told(caplog) == []
+
+
+async def test_a_worker_that_was_given_up_before_it_began_is_replaced(scene: Scene) -> None:
+    worker = scene.app.worker(SETTINGS)
+    await scene.store.inner.heartbeat(WorkerRecord(id=worker.id, lease_s=0.0))
+    assert await worker.run() is Exit.REPLACE

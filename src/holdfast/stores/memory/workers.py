@@ -66,7 +66,8 @@ class WorkerTable:
         worker.record = record
         worker.lease_until = now + record.lease_s
         cancelled, worker.cancelled = worker.cancelled, []
-        return Beat(is_alive=True, cancelled=tuple(cancelled))
+        held = {token: len(jobs) for token, jobs in worker.held.items()}
+        return Beat(is_alive=True, cancelled=tuple(cancelled), held=held)
 
     def let_go(self, job: StoredJob) -> StoredWorker | None:
         """Nobody holds this job any more; return who did, if it is not gone."""

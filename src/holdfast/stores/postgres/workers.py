@@ -24,9 +24,14 @@ def beat(db: Db, worker: WorkerRecord) -> Beat:
     with db.together():
         renewed = db.run(_SQL["beat"], worker=name, lease_s=worker.lease_s, record=record)
         cancelled = db.run(_SQL["tell_cancelled"], worker=name)
+        held = db.run(_SQL["held_by"], worker=name)
     if not renewed.fetchall():
         return Beat(is_alive=False)
-    return Beat(is_alive=True, cancelled=tuple(plain(id) for (id,) in cancelled.fetchall()))  # noqa: A001
+    return Beat(
+        is_alive=True,
+        cancelled=tuple(plain(id) for (id,) in cancelled.fetchall()),  # noqa: A001
+        held={bytes(token): n for token, n in held.fetchall()},
+    )
 
 
 def reclaim(db: Db, lanes: Lanes, worker: str, token: bytes, limit: int) -> list[Delivery]:
@@ -39,6 +44,7 @@ def reclaim(db: Db, lanes: Lanes, worker: str, token: bytes, limit: int) -> list
     if not is_used:
         with db.together():
             db.run(_SQL["end_frozen"])
+            db.run(_SQL["mend_leases"])
             db.run(_SQL["give_up"], worker=name)
             orphans = db.run(_SQL["orphans"], limit=limit)
         found = orphans.fetchall()

@@ -11,9 +11,18 @@ ON CONFLICT (id) DO UPDATE SET gone_at = excluded.gone_at WHERE holdfast_workers
 -- name: tell_cancelled
 DELETE FROM holdfast_cancelled WHERE worker = %(worker)s RETURNING id
 
+-- name: held_by
+SELECT token, held FROM holdfast_claims WHERE worker = %(worker)s AND held > 0
+
 -- name: is_alive
 SELECT EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL),
     EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s)
+
+-- A clock that went back, as after a failover, would keep the dead alive until it has come as far again: their leases
+-- begin anew.
+-- name: mend_leases
+UPDATE holdfast_workers SET lease_until = :now + lease_until - seen_at, seen_at = :now
+WHERE gone_at IS NULL AND seen_at > :now + 1
 
 -- name: give_up
 UPDATE holdfast_workers SET gone_at = :now

@@ -29,8 +29,12 @@ def beat_call(worker: WorkerRecord) -> Call[Beat]:
 
 
 def _read_beat(reply: list[Any]) -> Beat:
-    is_alive, cancelled = reply
-    return Beat(is_alive=is_alive == 1, cancelled=tuple(id.decode() for id in cancelled))  # noqa: A001
+    is_alive, cancelled, held = reply
+    return Beat(
+        is_alive=is_alive == 1,
+        cancelled=tuple(id.decode() for id in cancelled),  # noqa: A001
+        held={bytes.fromhex(token.decode()): n for token, n in zip(held[::2], held[1::2], strict=True)},
+    )
 
 
 def read_worker(text: bytes) -> WorkerRecord:

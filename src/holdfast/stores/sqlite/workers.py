@@ -31,7 +31,8 @@ def beat(db: apsw.Connection, worker: WorkerRecord, now: float) -> Beat:
     if not db.changes():
         return Beat(is_alive=False)
     cancelled = read_rows(db, _SQL["tell_cancelled"], (worker.id,))
-    return Beat(is_alive=True, cancelled=tuple(id for (id,) in cancelled))  # noqa: A001
+    held = dict(read_rows(db, _SQL["held_by"], (worker.id,)))
+    return Beat(is_alive=True, cancelled=tuple(id for (id,) in cancelled), held=held)  # noqa: A001
 
 
 def alive_workers(db: apsw.Connection) -> list[str]:

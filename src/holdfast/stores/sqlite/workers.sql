@@ -10,6 +10,9 @@ ON CONFLICT (id) DO UPDATE SET gone_at = excluded.gone_at WHERE gone_at IS NULL
 -- name: tell_cancelled
 DELETE FROM holdfast_cancelled WHERE worker = ? RETURNING id
 
+-- name: held_by
+SELECT token, held FROM holdfast_claims WHERE worker = ? AND held > 0
+
 -- name: is_alive
 SELECT EXISTS (SELECT 1 FROM holdfast_workers WHERE id = :worker AND gone_at IS NULL),
        EXISTS (SELECT 1 FROM holdfast_claims WHERE token = :token)

@@ -23,6 +23,10 @@ from holdfast.testing.store_suite.steps import (
 from holdfast.types import Change
 
 
+async def _held(store: Store, worker: str = "w1") -> dict[bytes, int]:
+    return dict((await store.heartbeat(WorkerRecord(id=worker, lease_s=LEASE_S))).held)
+
+
 class HeartbeatSuite:
     """Leases begin, are renewed, and end for good."""
 
@@ -52,6 +56,34 @@ class HeartbeatSuite:
         (seen,) = (await store.stats()).workers
         assert seen.running == 9
         assert is_near(seen.seen_at, first.seen_at + 30)
+
+    async def test_a_heartbeat_tells_how_many_jobs_run_under_each_token(self, store: Store, advance: Advance) -> None:
+        await beat(store)
+        await enqueue(store, new_job(), new_job(), new_job())
+        first = await claim(store, limit=2)
+        second = await claim(store, limit=1)
+        assert await _held(store) == {first[0].token: 2, second[0].token: 1}
+        await settle(store, first[0], Change.COMPLETE)
+        await settle(store, second[0], Change.RETRY, delay_s=60.0)
+        assert await _held(store) == {first[0].token: 1}
+        await change(store, Change.CANCEL, first[1].id)
+        assert await _held(store) == {}
+
+    async def test_what_it_is_to_judge_is_among_them(self, store: Store, advance: Advance) -> None:
+        await orphan(store, advance)
+        (delivery,) = await reclaim(store, "w2")
+        assert await _held(store, "w2") == {delivery.token: 1}
+
+    async def test_what_came_by_a_claim_that_nobody_heard_of_can_be_asked_for(self, store: Store) -> None:
+        job = new_job()
+        await beat(store)
+        await enqueue(store, job)
+        await claim(store)  # whose answer is lost
+        (token,) = await _held(store)
+        (again,) = await claim(store, limit=0, token=token)
+        assert (again.id, again.worker) == (job.id, "")
+        assert await settle(store, again, Change.RELEASE) is True
+        assert await _held(store) == {}
 
     async def test_renewal_keeps_the_lease(self, store: Store, advance: Advance) -> None:
         delivery = await start(store)
