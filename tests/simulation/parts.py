@@ -103,10 +103,12 @@ def simulated(seed: int, loop: SimLoop) -> Iterator[None]:
     vars(holdfast.clock).update(names)
     known = ids._ms, ids._prefix, ids._tail, ids._chance
     ids._ms, ids._prefix, ids._tail, ids._chance = 0, "", 0, dice.getrandbits
-    vars(worker_module)["Heart"] = LoopHeart
+    patched = {"Heart": LoopHeart, "process_mark": lambda: ""}  # all machines are this process
+    real = {name: vars(worker_module)[name] for name in patched}
+    vars(worker_module).update(patched)
     try:
         yield
     finally:
-        vars(worker_module)["Heart"] = Heart
+        vars(worker_module).update(real)
         vars(holdfast.clock).update(before)
         ids._ms, ids._prefix, ids._tail, ids._chance = known

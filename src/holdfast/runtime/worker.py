@@ -588,6 +588,9 @@ class Worker:
             if not is_worthwhile:
                 return False
             reply = await self._exchange(wanted)
+            if self._is_stopping:  # told so while it asked
+                self.runner.give_back(reply.deliveries)
+                return True
             if self._crawl is not None:
                 self._crawl.claimed(reply.deliveries)
             await self.runner.start(reply.deliveries)
@@ -610,7 +613,8 @@ class Worker:
         self._held = None
         known = Counter(run.delivery.token for run in self.runner.runs.values())
         known.update(one.token for one in self.runner.settlements)
-        odd = frozenset(token for token, n in held.items() if n > known[token] and token != self._maintenance.token)
+        asked = {self._maintenance.token, self._unanswered.token if self._unanswered else b""}  # their answers may come
+        odd = frozenset(token for token, n in held.items() if n > known[token] and token not in asked)
         for token in odd & self._odd:
             claim = Claim(worker=self.id, token=token, limit=0)
             reply = await self._store.exchange(Exchange(claim=claim, seen=self.guards.seen))
