@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test venv page servers lint types imports unit browser small-faults format bench-api bench-calls bench-crawl bench-jobs bench-ring bench-streams faults mutate constraints clean distclean
+.PHONY: help demo test venv page servers lint types imports unit browser format bench-api bench-calls bench-crawl bench-jobs bench-ring bench-streams faults mutate sbom constraints clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -25,7 +25,8 @@ demo: $(VENV)/.base ## see Holdfast work, with its live page: sets up what it ne
 	@$(MAKE) --no-print-directory page || echo "*** THE PAGE COULD NOT BE BUILT: the demo goes on without it ***" >&2
 	@$(BIN)/holdfast demo $(ARGS)
 
-test: venv page servers lint types imports unit browser small-faults ## set up, then check style, types, import layers and behaviour
+test: venv page servers lint types imports unit browser ## set up, then check style, types, import layers and behaviour
+	@$(MAKE) --no-print-directory faults QUICK=1 ARGS=
 
 venv: $(VENV)/.dev ## make .venv with Holdfast (editable) and the development tools
 
@@ -50,13 +51,6 @@ unit: venv ## pytest alone, without the fault tests and the browser; pass argume
 browser: venv page servers ## the page in a real browser, against a worker that fails on purpose; pictures go to build/screenshots
 	@$(BIN)/pytest tests/browser -n 2 --dist loadfile $(ARGS)
 
-# With brokers of their own beside them, the others would wait for a processor.
-STREAM_FAULTS := $(wildcard tests/faults/test_row36_*.py tests/faults/test_row*_streams.py)
-small-faults: venv servers ## the fault tests at a small size; they bound times, so only those that wait run side by side
-	@$(BIN)/pytest tests/faults -m waits -n 2 --dist worksteal $(addprefix --ignore=,$(STREAM_FAULTS))
-	@$(BIN)/pytest $(STREAM_FAULTS) -m waits -n 2 --dist worksteal
-	@$(BIN)/pytest tests/faults -m 'not waits'
-
 format: venv ## fix what ruff can fix, and format
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
@@ -79,9 +73,32 @@ bench-ring: $(VENV)/.bench ## the ring against queues, janus and a ring that loc
 bench-streams: $(VENV)/.bench $(VENV)/quix/.done servers ## streams against the peers, in one run (8 minutes); ARGS= goes to bench/streams.py
 	@$(BIN)/python bench/streams.py $(ARGS)
 
-faults: venv servers ## the fault tests at full size, with a report of what was injected and what came of it (10 minutes)
-	@HOLDFAST_FAULTS=full $(BIN)/pytest tests/faults tests/browser/test_large_inbox.py --timeout=900 $(ARGS)
-	@HOLDFAST_PROPERTY=full $(BIN)/pytest tests/property
+# QUICK=1 is the size that is part of `make test`; what is found then, or by some of the tests, is no report on all of them.
+QUICK ?=
+FOUND := build/faults
+RELIABILITY := $(if $(QUICK)$(ARGS),$(FOUND),docs)/reliability.md
+# With brokers of their own beside them, the others would wait for a processor.
+STREAM_FAULTS := $(wildcard tests/faults/test_row36_*.py tests/faults/test_row*_streams.py)
+WAITS := -m waits -n 2 --dist worksteal
+# They bound times, so only those that wait run side by side. A process of its own survives what kills or hangs it.
+ALONE := -m 'not waits' $(if $(QUICK),,-n 1)
+LONG := $(if $(QUICK),,--timeout=900)
+# What the simulation and the soak leave here, before the page is written.
+SOAK ?= 30
+BESIDES := $(if $(QUICK)$(ARGS),,--simulation $(FOUND)/simulation.json --soak $(FOUND)/soak.json)
+faults: export HOLDFAST_FAULTS := $(if $(QUICK),small,full)
+faults: export HOLDFAST_FINDINGS := $(CURDIR)/$(FOUND)/findings.jsonl
+faults: venv servers ## inject faults, and write docs/reliability.md of what came of it (an hour); QUICK=1: small, into build/
+	@mkdir -p $(FOUND) && rm -f $(addprefix $(FOUND)/,findings.jsonl simulation.json soak.json reliability.md)
+	@failed=; try() { "$$@"; case $$? in 0$(if $(ARGS),|5)) ;; *) failed=yes ;; esac; }; \
+	try $(BIN)/pytest tests/faults $(WAITS) $(LONG) $(addprefix --ignore=,$(STREAM_FAULTS)) $(ARGS); \
+	try $(BIN)/pytest $(STREAM_FAULTS) $(WAITS) $(LONG) $(ARGS); \
+	try $(BIN)/pytest tests/faults $(if $(QUICK),,tests/browser/test_large_inbox.py) $(ALONE) $(LONG) $(ARGS); \
+	$(if $(QUICK)$(ARGS),,try env HOLDFAST_PROPERTY=full $(BIN)/pytest tests/property;) \
+	$(if $(QUICK)$(ARGS),,try $(BIN)/python -m tests.simulation --seeds 0-9999999 --within 600 --planted --out $(FOUND)/simulation.json;) \
+	$(if $(QUICK)$(ARGS),,try $(BIN)/python -m tests.faults.soak --store all --minutes $(SOAK) --out $(FOUND)/soak.json;) \
+	try $(BIN)/python -m tests.faults.write_report $(FOUND)/findings.jsonl $(RELIABILITY) $(BESIDES); \
+	[ -z "$$failed" ]
 
 mutate: venv ## mutation-test src/holdfast/policy and print the score (10 minutes); ARGS= names mutants
 	@rm -rf mutants
@@ -89,6 +106,10 @@ mutate: venv ## mutation-test src/holdfast/policy and print the score (10 minute
 	@$(BIN)/mutmut results
 	@$(BIN)/mutmut export-cicd-stats
 	@$(BIN)/python -c "$$PRINT_SCORE"
+
+sbom: venv ## write build/sbom.json: what an installation with every extra is made of, as CycloneDX
+	@mkdir -p build
+	@$(BIN)/python -m tests.sbom >build/sbom.json
 
 clean: ## remove caches and build output
 	@rm -rf build dist mutants .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

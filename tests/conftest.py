@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+
 import pytest
 
 from holdfast.testing import ManualClock
@@ -12,6 +15,7 @@ from tests.servers import NOT_INSTALLED, postgres_server, postgres_url, redis_se
 __all__ = [
     "anyio_backend",
     "clock",
+    "in_background",
     "kafka",
     "kafka_numbers",
     "kafka_topic",
@@ -37,6 +41,14 @@ def anyio_backend() -> str:
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
+
+
+@pytest.fixture
+def in_background() -> Iterator[None]:
+    """SIGINT is ignored, as it is in a background job of a script; programs that are started here ignore it as well."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -39,10 +39,15 @@ def missing(what: str) -> NoReturn:
     pytest.skip(what)
 
 
+def find_program(name: str) -> str | None:
+    """Where a program is, if it is there."""
+    debian = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[4]))
+    return shutil.which(name) or (str(debian[-1]) if debian else None)
+
+
 def program(name: str, package: str) -> str:
     """Where a program is; without it the test is skipped, and fails when CI=true."""
-    debian = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[4]))
-    found = shutil.which(name) or (str(debian[-1]) if debian else None)
+    found = find_program(name)
     if found is None:
         missing(f"{name} {NOT_INSTALLED}: apt-get install {package}")
     return found

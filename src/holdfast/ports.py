@@ -525,7 +525,7 @@ class Stats(Struct, frozen=True, kw_only=True):
     oldest_ready_at: Mapping[str, float] = {}
     """By queue: since when its oldest job that could run has been due."""
     troubles: tuple[str, ...] | None = None
-    """What keeps the engine from its own upkeep now, one line each for people; None where there is nothing to keep up."""
+    """What keeps the engine from its own upkeep now, one line each for people; None where it has none."""
 
 
 class Transaction(Protocol):

@@ -54,6 +54,11 @@ def problems(lines: Sequence[Line], until: int) -> list[str]:
     return found
 
 
+def distinct(lines: Iterable[Line]) -> int:
+    """How many elements were done."""
+    return len({number for line in batches_of(lines) for number in range(line.first, line.last + 1)})
+
+
 def repeated(lines: Iterable[Line]) -> int:
     """How many elements were done more than once."""
     done = Counter(number for line in batches_of(lines) for number in range(line.first, line.last + 1))

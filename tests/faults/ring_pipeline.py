@@ -7,6 +7,7 @@ slow one, write each batch into their ledger with one write and have checkpoints
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -110,4 +111,5 @@ def _next_end(settings: Settings, offset: int) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs ignore it
     run(msgspec.json.decode(sys.argv[1], type=Settings))

@@ -84,12 +84,11 @@ class Aftermath(Struct, frozen=True, kw_only=True):
 
     @property
     def told(self) -> str:
-        """The figures that every report has."""
-        twice = checker.duplicates(self.evidence)
+        """What every finding says beside its figures."""
+        twice = checker.per_10k(checker.duplicates(self.evidence), self.evidence)
         return (
-            f"{len(self.evidence.acked):,} jobs, lost 0, effects twice {twice} "
-            f"({checker.per_10k(twice, self.evidence):.1f} in 10,000), enqueues told of it {len(self.refusals)}, "
-            f"drained {self.drained_s:.1f} s after the last"
+            f"effects twice {twice:.1f} in 10,000, enqueues told of it {len(self.refusals)}, drained "
+            f"{self.drained_s:.1f} s after the last"
         )
 
 

@@ -36,6 +36,8 @@ _PAGE = 500
 class Channel(Protocol):
     """A topic on a server, as the tests themselves see it: past any proxy, and by a plain client."""
 
+    name: str
+    """What it is called in reports."""
     topic: str
     group: str
     keeps_order: bool

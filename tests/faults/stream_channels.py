@@ -37,6 +37,7 @@ def name_of(value: bytes | None) -> Name:
 class KafkaChannel:
     """A topic of its own on a broker; `is_certain` writes each message once, however often the broker dies."""
 
+    name = "kafka"
     keeps_order = True
     has_positions = True
 
@@ -113,6 +114,7 @@ class RedisChannel:
 
     def __init__(self, server: RedisServer, *, shards: int = 1, tag: str, port: int | None = None) -> None:
         self.server = server
+        self.name = f"redis streams, {shards} shards" if shards > 1 else "redis streams"
         self.topic = _fresh(tag)
         self.group = "billing"
         self.keeps_order = shards > 1

@@ -1,4 +1,4 @@
-"""A supervisor as a program: `python -m tests.faults.supervise SETTINGS COUNT`."""
+"""A supervisor as a program: `python -m tests.faults.supervise SETTINGS COUNT [TARGET]`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def main() -> None:
     """Keep so many worker processes running until told to stop."""
     logging.basicConfig(level=logging.INFO)
     settings = msgspec.json.decode(sys.argv[1], type=WorkerSettings)
-    sys.exit(Supervisor(TARGET, settings, int(sys.argv[2]), SystemClock()).run())
+    target = sys.argv[3] if len(sys.argv) > 3 else TARGET
+    sys.exit(Supervisor(target, settings, int(sys.argv[2]), SystemClock()).run())
 
 
 if __name__ == "__main__":

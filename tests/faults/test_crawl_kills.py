@@ -14,10 +14,11 @@ import pytest
 
 from holdfast.crawl import CrawlSummary
 from holdfast.testing.site import Site, SiteProcess, most_in_flight, requests_by_path
-from tests.faults.conftest import Report, every_store, on, waits
+from tests.faults.conftest import every_store, on, waits
 from tests.faults.crawl_program import Settings
 from tests.faults.engines import Engine
 from tests.faults.load import Dice
+from tests.faults.report import Figures, Report
 from tests.faults.workers import CLOCK, Fleet, poll
 
 pytestmark = waits
@@ -82,16 +83,24 @@ def test_a_crawl_that_is_killed_at_random_moments_loses_nothing_and_writes_nothi
     wanted = {site.url_of(n) for n in range(pages)}
     written = urls_in(tmp_path / "pages.jsonl")
     twice = sum(asked.values()) - len(asked)
-    report(
-        f"crawl killed {kills} times at {pages:,} pages: lost {len(wanted - written.keys())}, "
-        f"fetched twice {twice}, {max(again)} at most after a kill, written twice {written.total() - len(written)}; "
-        f"went on after {max(went_on_s):.2f} s at most"
-    )
     assert (summary.is_finished, summary.done, summary.pending, summary.dead) == (True, pages, 0, 0)
     assert len(asked) == pages
     assert written == Counter(dict.fromkeys(wanted, 1))
     assert max(again) <= CONCURRENCY
     assert twice == sum(again), "nothing is fetched twice within one run"
+    report(
+        "a crawl killed (SIGKILL) at random moments, again and again",
+        injected=kills,
+        figures=Figures(
+            completed=summary.done,
+            dead=summary.dead,
+            lost=len(wanted - written.keys()),
+            twice=written.total() - len(written),
+            recoveries=went_on_s,
+        ),
+        note=f"pages fetched twice {twice}, at most {max(again)} after a kill",
+        seed=dice.seed,
+    )
 
 
 @every_store
@@ -112,12 +121,15 @@ def test_two_processes_share_a_crawl_and_keep_the_limits_of_each_domain_also_whe
     written = urls_in(tmp_path / "all.jsonl")
     asked = Counter(request.url for request in log)
     twice = asked.total() - len(asked)
-    report(
-        f"two processes on one crawl, one killed: {most_in_flight(log)} at most in flight of a domain, {twice} twice"
-    )
     assert written == Counter({site.url_of(n): 1 for n in range(pages)})
     assert twice <= CONCURRENCY
     assert most_in_flight(log) <= 2 + 2, "what the killed one had in flight may still be answered"
+    report(
+        "one of two processes on a crawl killed (SIGKILL)",
+        injected=1,
+        figures=Figures(completed=len(written), lost=pages - len(written), twice=written.total() - len(written)),
+        note=f"pages fetched twice {twice}, at most {most_in_flight(log)} in flight of a domain",
+    )
 
 
 @every_store

@@ -13,9 +13,10 @@ import apsw
 import msgspec
 import pytest
 
-from tests.faults.conftest import Report, waits
+from tests.faults.conftest import waits
 from tests.faults.crawl_writer import Settings, Summary, page
 from tests.faults.load import Dice
+from tests.faults.report import Figures, Report
 from tests.faults.workers import ROOT
 
 pytestmark = waits
@@ -41,8 +42,15 @@ def test_killed_at_any_instant_each_item_is_written_once(
     assert summary.killed == settings.kills
 
     wanted = Counter(json.dumps(item, separators=(",", ":")) for n in range(settings.pages) for item in page(n).items)
-    assert _items(tmp_path / name) == wanted
+    written = _items(tmp_path / name)
+    assert written == wanted
     if name == "pages.jsonl":
         assert summary.torn >= kills // 4, "those that died between the lines and the ledger"
         assert summary.refused == settings.kills, "two processes wrote one file"
-    report(f"C2     SIGKILL, {name}: {sum(wanted.values()):,} items, {summary}, lost 0, twice 0, {settings.seed}")
+    report(
+        f"the writer of an output ({name.partition('.')[2]}) killed at any instant",
+        injected=summary.killed,
+        figures=Figures(completed=written.total(), lost=(wanted - written).total(), twice=(written - wanted).total()),
+        note=f"died between the lines and their ledger {summary.torn}, second writers refused {summary.refused}",
+        seed=settings.seed,
+    )

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from holdfast import App
 from holdfast.ring.checkpoints import Checkpoint, list_stored, read_file
-from tests.faults.conftest import Report, waits
+from tests.faults.conftest import waits
 from tests.faults.load import Dice
-from tests.faults.ring_checker import batches_of, problems, read_ledger, repeated
+from tests.faults.report import Figures, Report
+from tests.faults.ring_checker import batches_of, distinct, problems, read_ledger, repeated
 from tests.faults.ring_pipeline import NAMES, Line, Settings, Summary
 from tests.faults.workers import CLOCK, Fleet, poll
 
@@ -106,8 +107,13 @@ def test_killed_at_any_instant_it_goes_on_without_a_loss(pipeline: Pipeline, is_
     assert len(set(starts)) == kills + 1, "every run had got further"
     twice = {name: repeated(pipeline.ledger(name)) for name in NAMES}
     where = "store" if pipeline.settings.url else "files"
+    done = min(distinct(pipeline.ledger(name)) for name in NAMES)
     report(
-        f"D4     SIGKILL, checkpoints in {where}: {until:,} elements, {kills} kills, lost 0, twice {twice}, {dice.seed}"
+        f"a ring's process killed (SIGKILL), checkpoints in {where}",
+        injected=kills,
+        figures=Figures(acked=until, completed=done, lost=until - done, twice=max(twice.values())),
+        note="twice, by consumer: " + ", ".join(f"{name} {n}" for name, n in twice.items()),
+        seed=dice.seed,
     )
 
 
@@ -116,6 +122,7 @@ def test_killed_at_any_instant_it_goes_on_without_a_loss(pipeline: Pipeline, is_
     [("file", signal.SIGTERM, 143), ("file", signal.SIGINT, -signal.SIGINT), ("store", signal.SIGTERM, 143)],
     indirect=["pipeline"],
 )
+@pytest.mark.usefixtures("in_background")
 def test_told_to_stop_it_does_what_it_took_and_saves_that(
     pipeline: Pipeline, number: signal.Signals, code: int, report: Report
 ) -> None:
@@ -134,7 +141,14 @@ def test_told_to_stop_it_does_what_it_took_and_saves_that(
     for name in NAMES:
         assert problems(pipeline.ledger(name), until) == [], name
         assert repeated(pipeline.ledger(name)) == 0
-    report(f"D5     {number.name}: {produced:,} elements taken, all done, none twice, exit code {code}")
+    where = "store" if pipeline.settings.url else "files"
+    twice = {name: repeated(pipeline.ledger(name)) for name in NAMES}
+    report(
+        f"a ring's process told to stop ({number.name}), checkpoints in {where}",
+        injected=1,
+        figures=Figures(acked=until, completed=min(pipeline.offsets().values()), twice=max(twice.values())),
+        note=f"{produced:,} elements taken and done, exit code {code}",
+    )
 
 
 @only("file")
@@ -185,7 +199,11 @@ def test_a_process_that_another_took_over_from_is_stopped_at_its_next_batch(pipe
         )
     late = [_batches_after(heir, zombie, pipeline.ledger(name)) for name in NAMES]
     assert max(late) == 1, "each consumer of it is told when it saves, and not later"
-    report(f"D4     two processes, one store: the first is fenced, after {late} batches of its own")
+    report(
+        "a second process takes a ring over from the first",
+        injected=1,
+        note=f"the first is fenced, after {late} batches of its own",
+    )
 
 
 def _batches_after(heir: int, zombie: int, lines: list[Line]) -> int:

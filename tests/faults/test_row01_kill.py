@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from holdfast.runtime.runner import Room
 from tests.faults import checker
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report, every_store, waits
+from tests.faults.conftest import every_store, waits
 from tests.faults.load import Dice, mixed_calls
+from tests.faults.report import Report, figures_of
 from tests.faults.workers import CLOCK, LEASE_S, SETTINGS, SWEEP_S, Fleet, poll
 
 WORKERS = 4
@@ -46,10 +47,13 @@ def test_killed_workers_lose_nothing_and_repeat_only_what_they_held(
     took = [took_s for _, took_s in checker.recoveries(evidence)]
     assert took, "no kill hit a running job: this run shows nothing"
     report(
-        f"row 1  SIGKILL: {jobs:,} jobs, {kills} kills, lost 0, effects twice {checker.duplicates(evidence)} "
-        f"({checker.per_10k(checker.duplicates(evidence), evidence):.1f} in 10,000), {len(took)} jobs cut off, running "
-        f"again after p50 {checker.quantile(took, 0.5):.2f} s, p99 {checker.quantile(took, 0.99):.2f} s, max "
-        f"{max(took):.2f} s (bound {bound_s:.1f} s); drained {drained_s:.1f} s after the last kill; seed {dice.seed}"
+        "workers killed (SIGKILL) under load, each amid a job",
+        injected=kills,
+        figures=figures_of(evidence),
+        note=f"effects twice {checker.per_10k(checker.duplicates(evidence), evidence):.1f} in 10,000, {len(took)} jobs "
+        f"cut off, running again after at most {max(took):.2f} s (bound {bound_s:.1f} s), drained {drained_s:.1f} s "
+        "after the last kill",
+        seed=dice.seed,
     )
 
 

@@ -11,7 +11,8 @@ from holdfast.runtime.worker import Exit
 from tests.faults import checker
 from tests.faults.arena import Arena
 from tests.faults.checker import Evidence
-from tests.faults.conftest import Report, every_store, waits
+from tests.faults.conftest import every_store, waits
+from tests.faults.report import Report, figures_of
 from tests.faults.workers import CLOCK, SETTINGS, Fleet, poll
 
 pytestmark = waits
@@ -64,4 +65,9 @@ def test_a_worker_that_was_paused_past_its_lease_changes_nothing(arena: Arena, r
     assert checker.check(evidence) == []
     assert rejected == JOBS, "a late settlement did not reach the store: this run shows nothing"
     assert checker.duplicates(evidence) <= JOBS
-    report(f"row 3  SIGSTOP for 3 leases: late settlements rejected {rejected}, accepted 0")
+    report(
+        "a worker stopped (SIGSTOP) for three leases with settlements on their way",
+        injected=len(evidence.faults),
+        figures=figures_of(evidence),
+        note=f"late settlements rejected {rejected}, accepted {JOBS - rejected}",
+    )

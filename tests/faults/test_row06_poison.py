@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from holdfast.types import JobState
 from tests.faults import checker
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report
+from tests.faults.report import Report, figures_of
 from tests.faults.shop import POISON_RETRIES
 from tests.faults.workers import CLOCK
 
@@ -43,7 +43,9 @@ def test_poison_ends_in_the_dead_letters_and_its_neighbours_complete(
     assert {letter.error_name.rpartition(".")[2] for letter in letters} == {"WorkerDied"}
     assert {letter.reason for letter in letters} == {"retries used up"}
     report(
-        f"row 6  poison: {killers} in {jobs:,}, all of them in the dead letters as WorkerDied, "
-        f"{jobs - killers} completed, runs of each {sorted(len(runs[one.id]) for one in letters)}, "
-        f"all ended {took_s:.1f} s after the start"
+        "jobs that abort their process, among others",
+        injected=killers,
+        figures=figures_of(evidence),
+        note=f"all of them dead letters as WorkerDied, runs of each {sorted(len(runs[one.id]) for one in letters)}, "
+        f"{len(deaths)} processes died, all ended {took_s:.1f} s after the start",
     )

@@ -10,8 +10,9 @@ import pytest
 
 from holdfast.ports import Query
 from holdfast.types import JobState
-from tests.faults.conftest import Report, waits
+from tests.faults.conftest import waits
 from tests.faults.load import Dice
+from tests.faults.report import Figures, Report
 from tests.faults.stream_arena import Channel, StreamArena, orders_for, stream_arena
 from tests.faults.stream_channels import KafkaChannel, RedisChannel
 from tests.faults.stream_checker import finished_by
@@ -62,6 +63,7 @@ def test_messages_that_kill_their_worker_are_given_up_and_the_others_handled(
         letters = _letters(arena)
         runs = Counter(one.name for one in arena.handlings() if one.what == "start")
         handled = finished_by(arena.handlings())
+        twice = sum(one.what == "end" for one in arena.handlings()) - len(handled)
         for pid in running:
             arena.drain(pid)
 
@@ -75,10 +77,17 @@ def test_messages_that_kill_their_worker_are_given_up_and_the_others_handled(
     assert all(alone <= n <= alone + KILLERS * DEATHS for n in executions.values()), executions
     assert starts - WORKERS <= KILLERS * DEATHS, f"{starts - WORKERS} workers have died"
     again = sum(n - 1 for name, n in runs.items() if name not in deadly)
+    unhandled = channel.sent.keys() - handled - letters.keys()
     report(
-        f"row 6  messages that kill, {kind}: {KILLERS} in {count:,}, all of them in the inbox as WorkerDied, "
-        f"{count - KILLERS} handled, runs of each {sorted(executions.values())}, {starts - WORKERS} workers died, "
-        f"{again} runs of others were repeated, all ended {seconds:.1f} s after the start; {dice.seed}"
+        f"messages that kill their worker, handled {'one by one' if kind == 'one' else 'in batches'}",
+        injected=KILLERS,
+        figures=Figures(
+            acked=len(channel.sent), completed=len(handled), dead=len(letters), lost=len(unhandled), twice=twice
+        ),
+        note=f"all of them in the inbox as WorkerDied, runs of each {sorted(executions.values())}, {starts - WORKERS} "
+        f"workers died, {again} runs of others were repeated, all ended {seconds:.1f} s after the start",
+        seed=dice.seed,
+        store=channel.name,
     )
 
 

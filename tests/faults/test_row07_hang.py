@@ -10,7 +10,8 @@ from holdfast.runtime.runner import Room
 from holdfast.types import JobState
 from tests.faults import checker
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report, waits
+from tests.faults.conftest import waits
+from tests.faults.report import Report, figures_of
 from tests.faults.workers import SETTINGS
 
 pytestmark = waits
@@ -39,6 +40,9 @@ def test_handlers_that_never_return_are_timed_out_and_leave_no_place_taken(arena
     replaced = len(re.findall(r"worker process \d+ is replaced", log))
     assert replaced >= 1, "the process with a hanging thread went on"
     report(
-        f"row 7  never returning: {len(hanging)} jobs (async, thread, process) timed out within {timed_out_s:.1f} s, "
-        f"places lost 0, processes replaced {replaced}"
+        "handlers that never return: async, on a thread, in a process of their own",
+        injected=len(hanging),
+        figures=figures_of(evidence),
+        note=f"all timed out within {timed_out_s:.1f} s, places lost {len(plain) - arena.states(plain)['completed']}, "
+        f"processes replaced {replaced}",
     )

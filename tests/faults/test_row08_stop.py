@@ -11,7 +11,8 @@ from holdfast.runtime.runner import Room
 from holdfast.runtime.worker import Exit
 from tests.faults import checker
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report, every_store, waits
+from tests.faults.conftest import every_store, waits
+from tests.faults.report import Report, figures_of
 from tests.faults.workers import CLOCK, SETTINGS, poll
 
 pytestmark = waits
@@ -48,7 +49,12 @@ def test_a_stop_finishes_what_runs_and_gives_back_the_rest(arena: Arena, number:
     assert checker.check(evidence) == []
     assert checker.duplicates(evidence) == 0
     name = signal.Signals(number).name
-    report(f"row 8  {name}: drained in {drained_s:.2f} s with {len(begun)} jobs begun, exit 0, effects twice 0")
+    report(
+        f"a worker told to stop ({name}) under load",
+        injected=1,
+        figures=figures_of(evidence),
+        note=f"drained in {drained_s:.2f} s, {len(begun)} jobs begun, {len(states) - len(begun)} left queued, exit 0",
+    )
 
 
 @every_store
@@ -68,7 +74,14 @@ def test_a_grace_time_that_is_too_short_gives_jobs_back_at_once_and_at_no_cost(a
     assert checker.check(evidence) == []
     assert arena.states(ids) == {"completed": 4}
     assert {len(record.attempts) for record in arena.get(ids)} == {1}
-    report("row 8  grace too short: exit 3, 4 of 4 running jobs queued again at exit, attempts charged 0")
+    charged = sum(len(record.attempts) - 1 for record in arena.get(ids))
+    report(
+        "a worker told to stop, with a grace time that is too short",
+        injected=1,
+        figures=figures_of(evidence),
+        note=f"exit {Exit.RELEASED:d}, {states['queued']} of {len(ids)} running jobs queued again at exit, attempts "
+        f"charged {charged}",
+    )
 
 
 @every_store
@@ -92,4 +105,10 @@ def test_a_second_signal_ends_it_at_once_and_its_jobs_run_elsewhere(arena: Arena
     assert ended_s < 1.0
     assert checker.no_loss(evidence) + checker.one_terminal(evidence) + checker.bounded_duplicates(evidence) == []
     assert arena.states(ids) == {"completed": 4}
-    report(f"row 8  second SIGTERM: gone in {ended_s:.2f} s, exit {code}, 4 of 4 jobs completed elsewhere")
+    report(
+        "a worker told to stop twice",
+        injected=1,
+        figures=figures_of(evidence),
+        note=f"gone in {ended_s:.2f} s, exit {code}, {arena.states(ids)['completed']} of {len(ids)} jobs completed "
+        "elsewhere",
+    )

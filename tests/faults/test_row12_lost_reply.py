@@ -10,7 +10,8 @@ from holdfast.ports import Exchange, Exchanged, Store
 from holdfast.runtime.worker import Worker
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import Report, every_store, waits
+from tests.faults.conftest import every_store, waits
+from tests.faults.report import Report, figures_of
 from tests.faults.workers import SETTINGS
 
 pytestmark = waits
@@ -66,6 +67,9 @@ def test_a_lost_reply_is_asked_for_again_and_nothing_is_done_twice(arena: Arena,
     assert lossy.settlements_lost > 0
     assert lossy.claims_lost > 0
     report(
-        f"row 12 reply lost: {losses} replies with {lossy.settlements_lost} settlements and {lossy.claims_lost} "
-        f"claimed jobs, effects twice 0"
+        "the store does what a worker asked, and the reply is lost",
+        injected=losses,
+        figures=figures_of(evidence),
+        note=f"in them {lossy.settlements_lost} settlements and {lossy.claims_lost} claimed jobs, effects twice "
+        f"{checker.per_10k(checker.duplicates(evidence), evidence):.1f} in 10,000",
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from holdfast.types import JobState
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import Report, on
+from tests.faults.conftest import on
 from tests.faults.engines import PostgresEngine
 from tests.faults.load import Dice, mixed_calls
+from tests.faults.report import Report, figures_of
 from tests.faults.storm import weather
 
 
@@ -29,4 +30,10 @@ def test_sessions_that_are_ended_at_random_cost_nothing(arena: Arena, is_full: b
 
     assert checker.check(after.evidence) == []
     assert completed(after.evidence) == jobs, {job.state for job in after.evidence.jobs.values()} - {JobState.COMPLETED}
-    report(f"row 19 sessions ended: {ended}; {after.told}; seed {dice.seed}")
+    report(
+        "sessions ended (pg_terminate_backend) at random, those of producers too",
+        injected=ended,
+        figures=figures_of(after.evidence),
+        note=after.told,
+        seed=dice.seed,
+    )

@@ -12,9 +12,9 @@ import pytest
 
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import Report
 from tests.faults.engines import PostgresEngine
 from tests.faults.load import Dice, mixed_calls
+from tests.faults.report import Report, figures_of
 from tests.faults.storm import weather
 from tests.faults.workers import CLOCK, poll
 from tests.servers import PostgresServer
@@ -51,7 +51,13 @@ def test_a_killed_server_process_costs_nothing_but_the_time(
 
     assert checker.check(after.evidence) == []
     assert completed(after.evidence) == jobs
-    report(f"row 20 server process killed: {strikes} times, away for up to {max(outages):.2f} s; {after.told}")
+    report(
+        "a server process killed (SIGKILL), so that all sessions fall",
+        injected=strikes,
+        figures=figures_of(after.evidence),
+        note=f"away for up to {max(outages):.2f} s, {after.told}",
+        seed=dice.seed,
+    )
 
 
 def _answers(engine: PostgresEngine) -> bool:

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import Report
 from tests.faults.engines import PostgresEngine
 from tests.faults.load import Dice, mixed_calls
+from tests.faults.report import Report, figures_of
 from tests.faults.shop import open_shop
 from tests.faults.storm import Producer, weather
 from tests.faults.workers import CLOCK, poll
@@ -49,7 +49,13 @@ def test_a_crash_loses_nothing(arena: Arena, engine: PostgresEngine, is_full: bo
     assert arena.app.store.capabilities.is_durable
     assert checker.check(after.evidence) == []
     assert completed(after.evidence) == jobs
-    report(f"row 21 crash, synchronous_commit=on: {strikes} crashes; {after.told}")
+    report(
+        "the server crashes and is started again, synchronous_commit=on",
+        injected=strikes,
+        figures=figures_of(after.evidence),
+        note=after.told,
+        seed=dice.seed,
+    )
 
 
 def test_a_store_that_may_lose_what_it_has_said_yes_to_is_labelled(
@@ -80,4 +86,9 @@ def test_a_store_that_may_lose_what_it_has_said_yes_to_is_labelled(
     lost = frozenset(evidence.acked) - evidence.jobs.keys()
     assert lost <= acked | set(evidence.acked)
     assert checker.check(replace(evidence, removed=lost)) == []
-    report(f"row 21 crash, synchronous_commit=off: {len(lost)} of {len(acked):,} acked jobs lost, and it is labelled")
+    report(
+        "the server crashes and is started again, synchronous_commit=off",
+        injected=1,
+        figures=figures_of(evidence, forfeited=lost),
+        note=f"{len(acked):,} were acked before it; the store is labelled as not durable",
+    )

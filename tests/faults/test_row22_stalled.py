@@ -16,8 +16,9 @@ from holdfast.runtime.runner import Room
 from holdfast.types import Change, NewJob
 from tests.faults import checker
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report, on, waits
+from tests.faults.conftest import on, waits
 from tests.faults.engines import PostgresEngine
+from tests.faults.report import Report, figures_of
 from tests.faults.workers import CLOCK, LEASE_S, SETTINGS, SWEEP_S, poll
 
 pytestmark = waits
@@ -47,7 +48,12 @@ def test_a_locked_row_is_passed_over_and_runs_as_soon_as_it_is_free(arena: Arena
         evidence = arena.evidence(fleet)
 
     assert checker.check(evidence) == []
-    report(f"row 22 a row locked by a stranger: {JOBS - 1} others ran; it ran {hidden_s:.2f} s after it was free")
+    report(
+        "a stranger locks the row of a job and does nothing",
+        injected=1,
+        figures=figures_of(evidence),
+        note=f"{JOBS - 1} others ran meanwhile; it ran {hidden_s:.2f} s after it was free",
+    )
 
 
 @on("postgres")
@@ -55,22 +61,28 @@ def test_no_transaction_is_open_while_jobs_run(arena: Arena, report: Report) -> 
     engine = arena.engine
     assert isinstance(engine, PostgresEngine)
     arena.enqueue([arena.call("work", n, seconds=1.0) for n in range(8)])
-    looks = 0
+    looks, open_ones = 0, []
     with arena.fleet() as fleet:
         fleet.start(ROOM)
         poll(lambda: arena.started() == 8, 20, "all jobs run")
         CLOCK.sleep(0.1)  # the claim has been answered, but may not have been put away
         while all(one.what == "start" for one in arena.effects()):
-            open_ones = engine.sql(
+            open_ones += engine.sql(
                 "SELECT state, query FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
                 " AND state_change < clock_timestamp() - interval '50 ms'"
             )
-            assert open_ones == []
             looks += 1
         arena.quiesce(20)
         fleet.stop()
+        evidence = arena.evidence(fleet)
+    assert open_ones == []
     assert looks > 5
-    report(f"row 22 open transactions while jobs run: 0 in {looks} looks")
+    report(
+        "jobs that run for long, and a look at every open transaction",
+        injected=looks,
+        figures=figures_of(evidence),
+        note=f"transactions that were open while jobs ran {len(open_ones)}",
+    )
 
 
 @on("postgres")
@@ -96,8 +108,10 @@ def test_a_worker_that_is_cut_off_within_a_transaction_keeps_no_job_from_the_oth
 
     assert checker.no_loss(evidence) + checker.one_terminal(evidence) + checker.bounded_duplicates(evidence) == []
     report(
-        f"row 22 cut off under load: what it held had run elsewhere {last - began_s:.1f} s later "
-        f"(lease {LEASE_S:g} s, sweep {SWEEP_S:g} s)"
+        "a worker cut off from the store under load, wherever it stands",
+        injected=1,
+        figures=figures_of(evidence),
+        note=f"what it held had run elsewhere {last - began_s:.1f} s later (lease {LEASE_S:g} s, sweep {SWEEP_S:g} s)",
     )
 
 
@@ -109,7 +123,11 @@ async def test_what_a_silent_client_has_locked_is_free_again_within_its_limit(
     took = await asyncio.gather(*(_claim_past_a_silence(engine, number) for number in range(1, MOST_REPLIES)))
 
     assert max(took) < FREE_WITHIN_S
-    report(f"row 22 silence at any reply of a claim: had by the next one after at most {max(took):.1f} s")
+    report(
+        "silence from the n-th reply of a claim on",
+        injected=len(took),
+        note=f"had by the next claim after at most {max(took):.1f} s (limit {LIMIT_S:g} s)",
+    )
 
 
 async def _claim_past_a_silence(engine: PostgresEngine, number: int) -> float:
@@ -171,7 +189,11 @@ async def test_half_of_a_request_keeps_its_locks_no_longer_than_the_limit(
     await near.close()
     assert len(taken) == len(held)
     assert took_s < FREE_WITHIN_S
-    report(f"row 22 frozen within a request: what it held was taken over after {took_s:.1f} s")
+    report(
+        "a worker frozen within a request, which the server has half of",
+        injected=1,
+        note=f"all {len(taken)} jobs that it held were taken over after {took_s:.1f} s",
+    )
 
 
 def _writers(watcher: psycopg.Connection) -> list[Any]:

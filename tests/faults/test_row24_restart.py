@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import AUDITED, Report, waits
+from tests.faults.conftest import AUDITED, waits
 from tests.faults.engines import RedisEngine
 from tests.faults.load import Dice, mixed_calls
+from tests.faults.report import Report, figures_of
 from tests.faults.storm import weather
 from tests.servers import RedisServer
 
@@ -45,7 +46,13 @@ def test_a_killed_redis_with_an_append_only_file_loses_nothing(
 
     assert checker.check(after.evidence) == []
     assert completed(after.evidence) == jobs
-    report(f"row 24 SIGKILL of Redis, appendfsync {mode}: {strikes} times; {after.told}")
+    report(
+        f"the server killed (SIGKILL) and started again, appendfsync {mode}",
+        injected=strikes,
+        figures=figures_of(after.evidence),
+        note=after.told,
+        seed=dice.seed,
+    )
 
 
 def test_a_redis_without_an_append_only_file_is_labelled(tmp_path: Path, report: Report) -> None:
@@ -72,5 +79,8 @@ def test_a_redis_without_an_append_only_file_is_labelled(tmp_path: Path, report:
     assert checker.check(replace(evidence, removed=lost)) == []
     assert completed(evidence) == len(again)
     report(
-        f"row 24 SIGKILL of Redis, no append-only file: {len(lost)} of {len(ids)} acked jobs lost, and it is labelled"
+        "the server killed (SIGKILL) and started again, no append-only file",
+        injected=1,
+        figures=figures_of(evidence, forfeited=lost),
+        note=f"{len(ids)} were acked before it; the store is labelled as not durable",
     )

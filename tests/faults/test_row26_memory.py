@@ -10,8 +10,9 @@ import pytest
 from holdfast.errors import StoreError
 from tests.faults import checker, load
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import AUDITED, Report
+from tests.faults.conftest import AUDITED
 from tests.faults.engines import RedisEngine
+from tests.faults.report import Report, figures_of
 from tests.faults.shop import open_shop
 from tests.servers import RedisServer
 
@@ -24,7 +25,7 @@ def test_a_server_that_evicts_is_refused(tmp_path: Path, report: Report) -> None
         app = open_shop(server.url(), tmp_path / "effects")
         with closing(app), pytest.raises(StoreError, match="noeviction"):
             app.tasks["echo"].enqueue("x")
-    report("row 26 Redis with allkeys-lru: refused at the start")
+    report("a server that evicts keys (allkeys-lru)", injected=1, note="refused at the start")
 
 
 def test_a_full_server_refuses_new_jobs_and_loses_none(tmp_path: Path, report: Report) -> None:
@@ -50,4 +51,9 @@ def test_a_full_server_refuses_new_jobs_and_loses_none(tmp_path: Path, report: R
     assert checker.check(evidence) == []
     assert completed(evidence) == acked + 1
     assert len(evidence.jobs) == acked + 1, "of what was refused nothing is there"
-    report(f"row 26 Redis full, noeviction: {acked:,} acked, then refused ({refused.value}); lost 0")
+    report(
+        "the server runs out of memory (noeviction)",
+        injected=1,
+        figures=figures_of(evidence),
+        note=f"{acked:,} acked, then refused: {refused.value}",
+    )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import Report, on, waits
+from tests.faults.conftest import on, waits
 from tests.faults.engines import RedisEngine
 from tests.faults.load import Dice, mixed_calls
+from tests.faults.report import Figures, Report, figures_of
 from tests.faults.storm import weather
 from tests.faults.workers import CLOCK, LEASE_S
 
@@ -30,7 +31,13 @@ def test_a_server_that_stands_still_past_all_leases_is_survived(arena: Arena, is
     assert checker.check(after.evidence) == []
     assert completed(after.evidence) == jobs
     again = sum(len(runs) > 1 for runs in checker.runs_by_job(after.evidence.effects).values())
-    report(f"row 27 Redis stopped for {1.5 * LEASE_S:g} s: {strikes} times, {again} jobs run again; {after.told}")
+    report(
+        "the server stands still (SIGSTOP) for one and a half leases",
+        injected=strikes,
+        figures=figures_of(after.evidence),
+        note=f"{again} jobs ran again, {after.told}",
+        seed=dice.seed,
+    )
 
 
 @on("redis")
@@ -42,7 +49,13 @@ def test_a_connection_may_be_lost_any_number_of_times(arena: Arena, report: Repo
             client.client_kill_filter(_type="normal", skipme=True)
             arena.enqueue([arena.call("work", 1)])
     assert arena.unfinished() == times
-    report(f"row 27 one client, dropped {times} times: enqueues told of it 0")
+    acked = len(arena.client.acked)
+    report(
+        "one client dropped before each of its enqueues",
+        injected=times,
+        figures=Figures(acked=acked, lost=acked - arena.unfinished()),
+        note=f"enqueues told of it {times - acked}",
+    )
 
 
 @on("redis")
@@ -61,4 +74,10 @@ def test_clients_that_are_all_dropped_come_back_at_no_cost(arena: Arena, is_full
 
     assert checker.check(after.evidence) == []
     assert completed(after.evidence) == jobs
-    report(f"row 27 CLIENT KILL of all: {strikes} times; {after.told}; seed {dice.seed}")
+    report(
+        "all clients dropped (CLIENT KILL) at once",
+        injected=strikes,
+        figures=figures_of(after.evidence),
+        note=after.told,
+        seed=dice.seed,
+    )

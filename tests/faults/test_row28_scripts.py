@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import Report, on
+from tests.faults.conftest import on
 from tests.faults.engines import RedisEngine
 from tests.faults.load import Dice, mixed_calls
+from tests.faults.report import Report, figures_of
 from tests.faults.storm import weather
 
 
@@ -27,4 +28,10 @@ def test_forgotten_scripts_are_sent_again_and_nobody_hears_of_it(arena: Arena, i
     assert completed(after.evidence) == jobs
     assert after.refusals == []
     assert "NOSCRIPT" not in after.log
-    report(f"row 28 SCRIPT FLUSH: {strikes} times; {after.told}")
+    report(
+        "the server forgets its scripts (SCRIPT FLUSH)",
+        injected=strikes,
+        figures=figures_of(after.evidence),
+        note=after.told,
+        seed=dice.seed,
+    )

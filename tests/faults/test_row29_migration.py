@@ -9,9 +9,10 @@ import pytest
 from holdfast.errors import StoreError
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import Report, every_store
+from tests.faults.conftest import every_store
 from tests.faults.engines import Engine
 from tests.faults.ledger import ClientLedger
+from tests.faults.report import Report, figures_of
 from tests.faults.shop import open_shop
 from tests.faults.workers import CLOCK, Fleet, poll
 
@@ -41,7 +42,12 @@ def test_one_of_many_starters_makes_the_store_and_the_others_wait(
 
     assert checker.check(evidence) == []
     assert completed(evidence) == STARTERS * EACH
-    report(f"row 29 {STARTERS} starters at once: all opened it, {STARTERS * EACH} jobs ran once, in {took_s:.1f} s")
+    report(
+        "processes open a new store at once",
+        injected=STARTERS,
+        figures=figures_of(evidence),
+        note=f"opened by {codes.count(0)} of {STARTERS}, all done in {took_s:.1f} s",
+    )
 
 
 @every_store
@@ -66,4 +72,9 @@ def test_a_store_of_a_newer_version_is_left_alone_and_old_workers_go_on(
 
     assert checker.check(evidence) == []
     assert code == 2
-    report("row 29 a newer schema: refused in words, exit 2; workers that had it open lost nothing")
+    report(
+        "somebody opens a store of a newer version",
+        injected=2,
+        figures=figures_of(evidence),
+        note=f"a producer and a worker refused in words, exit {code}; the worker that had it open went on",
+    )

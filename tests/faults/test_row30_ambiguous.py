@@ -16,8 +16,9 @@ from holdfast.errors import StoreError
 from holdfast.ports import Claim, Delivery, Exchange, Note, Operation, Settlement, Store, ValueChange, WorkerRecord
 from holdfast.testing import FaultProxy
 from holdfast.types import Attempt, Change, JobState, NewJob
-from tests.faults.conftest import Report, on
+from tests.faults.conftest import on
 from tests.faults.engines import PostgresEngine, RedisEngine
+from tests.faults.report import Report
 from tests.faults.shop import open_shop
 
 MOST_REPLIES = 30
@@ -157,7 +158,11 @@ def test_a_verb_whose_reply_is_lost_is_done_once(line: Line, verb: Callable[[Lin
     else:
         pytest.fail(f"{verb.__name__} takes {MOST_REPLIES} round trips")
     assert replies > 0, "no reply was lost: this run shows nothing"
-    report(f"row 30 reply lost, {verb.__name__}: each of its {replies} replies, copies 1")
+    report(
+        "a reply lost, each reply of each verb in turn",
+        injected=replies,
+        note=f"{verb.__name__.replace('_', ' ')}: {replies}, done once",
+    )
 
 
 def _fill(line: Line, queue: str, count: int) -> None:

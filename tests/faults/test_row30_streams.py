@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from holdfast.testing import FaultProxy
 from tests.faults import stream_checker
 from tests.faults.checker import Fault
-from tests.faults.conftest import Report, waits
+from tests.faults.conftest import waits
 from tests.faults.load import Dice
+from tests.faults.report import Report
 from tests.faults.stream_arena import IS_FULL, Channel, Stream, orders_for, stream_arena
 from tests.faults.stream_channels import KafkaChannel, RedisChannel
 from tests.faults.stream_shop import StreamPlan
@@ -90,6 +91,10 @@ def test_lost_replies_lose_no_message(
     how = "in place" if is_blocking else "through retry topics"
     copies = sum(evidence.dead.values()) - len(evidence.dead)
     report(
-        f"row 30 {name}, retries {how}: {proxy.traffic.replies_dropped} replies lost, twice in the DLQ {copies}; "
-        f"{stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
+        f"replies lost again and again, retries {how}",
+        injected=proxy.traffic.replies_dropped,
+        figures=stream_checker.figures(evidence),
+        note=f"twice in the DLQ {copies}, {stream_checker.told(evidence, arena.seconds)}",
+        seed=dice.seed,
+        store=channel.name,
     )

@@ -6,9 +6,10 @@ from contextlib import closing
 
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import Report, on, waits
+from tests.faults.conftest import on, waits
 from tests.faults.engines import PostgresEngine, RedisEngine
 from tests.faults.load import Dice, mixed_calls
+from tests.faults.report import Report, figures_of
 from tests.faults.shop import open_shop
 from tests.faults.storm import weather
 
@@ -34,5 +35,10 @@ def test_random_resets_cost_nothing(
     assert checker.check(after.evidence) == []
     assert completed(after.evidence) == jobs
     assert proxy.traffic.resets > 5, "too few resets: this run shows nothing"
-    resets = f"{proxy.traffic.resets} ({PROBABILITY:.0%} of all chunks)"
-    report(f"row 32 random resets: {resets}; {after.told}; seed {dice.seed}")
+    report(
+        "connections cut at random, everybody's",
+        injected=proxy.traffic.resets,
+        figures=figures_of(after.evidence),
+        note=f"{PROBABILITY:.0%} of all chunks, {after.told}",
+        seed=dice.seed,
+    )

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from holdfast.testing import FaultProxy
 from tests.faults import stream_checker
 from tests.faults.checker import Fault
-from tests.faults.conftest import Report, waits
+from tests.faults.conftest import waits
 from tests.faults.load import Dice
+from tests.faults.report import Report
 from tests.faults.stream_arena import Channel, Stream, orders_for, stream_arena
 from tests.faults.stream_shop import StreamPlan
 from tests.faults.test_row30_streams import BACK_S, faulty
@@ -52,6 +53,10 @@ def test_random_resets_and_latency_lose_no_message(
     assert stream_checker.check(evidence) == []
     assert proxy.traffic.resets > 5, "too few resets: this run shows nothing"
     report(
-        f"row 32 {name}: {proxy.traffic.resets} resets ({PROBABILITY:.0%} of all chunks), latency 5 to 25 ms; "
-        f"{stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
+        "connections cut at random, on a slow network",
+        injected=proxy.traffic.resets,
+        figures=stream_checker.figures(evidence),
+        note=f"{PROBABILITY:.0%} of all chunks, latency 5 to 25 ms, {stream_checker.told(evidence, arena.seconds)}",
+        seed=dice.seed,
+        store=channel.name,
     )

@@ -16,8 +16,9 @@ from holdfast.types import NewJob
 from tests.faults import checker
 from tests.faults.arena import Arena
 from tests.faults.checker import Fault
-from tests.faults.conftest import Report, on, waits
+from tests.faults.conftest import on, waits
 from tests.faults.engines import PostgresEngine, RedisEngine
+from tests.faults.report import Report, figures_of
 from tests.faults.workers import CLOCK, LEASE_S, SWEEP_S, poll
 
 pytestmark = waits
@@ -50,7 +51,11 @@ async def test_every_call_notices_a_black_hole_within_its_limit_and_works_when_i
 
     assert max(hangs.values()) < NOTICED_WITHIN_S
     noticed = ", ".join(f"{name} {hang:.1f} s" for name, hang in hangs.items())
-    report(f"row 34 black hole, with a limit of {LIMIT_S:g} s: noticed after {noticed}")
+    report(
+        "the network swallows everything, amid each kind of call",
+        injected=len(hangs),
+        note=f"with a limit of {LIMIT_S:g} s noticed after: {noticed}",
+    )
 
 
 async def _hang_s(call: Callable[[Store], Awaitable[Any]], store: Store) -> float:
@@ -85,5 +90,9 @@ def test_a_worker_in_a_black_hole_stops_and_its_jobs_run_elsewhere(
     again_s = max(one.at for one in evidence.effects if one.what == "start") - began_s
     assert again_s <= LEASE_S + SWEEP_S + 2.0
     assert arena.states(ids) == {"completed": 4}
-    times = f"stopped its jobs after {stopped_s:.1f} s; they ran elsewhere at {again_s:.1f} s"
-    report(f"row 34 a worker in a black hole: {times}")
+    report(
+        "the network swallows everything of one worker",
+        injected=1,
+        figures=figures_of(evidence),
+        note=f"it stopped its {len(ids)} jobs after {stopped_s:.1f} s; they ran elsewhere at {again_s:.1f} s",
+    )

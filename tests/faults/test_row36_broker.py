@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from tests.faults import stream_checker
 from tests.faults.checker import Fault
-from tests.faults.conftest import Report, waits
+from tests.faults.conftest import waits
 from tests.faults.load import Dice
+from tests.faults.report import Report
 from tests.faults.stream_arena import Stream, orders_for, stream_arena
 from tests.faults.stream_channels import KafkaChannel
 from tests.faults.stream_shop import StreamPlan
@@ -84,8 +85,11 @@ def test_a_broker_that_dies_restarts_and_freezes_costs_nothing(
     assert stream_checker.check(evidence) == []
     longest_s = max(end - begin for begin, end in outages)
     report(
-        f"row 36 broker killed, restarted and frozen, {len(outages)} outages of up to {longest_s:.1f} s: "
-        f"{stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
+        f"the broker killed{', restarted and frozen' if is_full else ' and restarted'}",
+        injected=len(outages),
+        figures=stream_checker.figures(evidence),
+        note=f"outages of up to {longest_s:.1f} s, {stream_checker.told(evidence, arena.seconds)}",
+        seed=dice.seed,
     )
 
 
@@ -125,12 +129,17 @@ def test_a_broker_that_answers_with_errors_costs_nothing(
 
     assert stream_checker.check(evidence) == []
     report(
-        f"row 36 broker (mock) answers {strikes} times with errors, among them refused commits in rebalances, and is "
-        f"down {(strikes + 9) // 20} times: {stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
+        "the broker (a mock) answers with errors, among them refused commits in rebalances, and is down at times",
+        injected=strikes,
+        figures=stream_checker.figures(evidence),
+        note=f"down {(strikes + 9) // 20} times, {stream_checker.told(evidence, arena.seconds)}",
+        seed=dice.seed,
     )
 
 
-ASK: Final = """
+MOVING: Final = (16, 15, 14)
+"""The group has moved, there is no coordinator, it has not read its log yet."""
+ASK: Final = f"""
 import asyncio, sys
 from holdfast.clock import SystemClock
 from holdfast.streams.kafka import KafkaSource
@@ -138,7 +147,7 @@ from tests.kafka_mock import ApiKey, MockCluster
 
 async def main():
     source = KafkaSource(cluster.url("orders"), "billing", SystemClock())
-    for code in (None, 16, 15, 14):  # the group has moved, there is no coordinator, it has not read its log yet
+    for code in {(None, *MOVING)}:
         if code is not None:
             cluster.push_errors(ApiKey.OFFSET_FETCH, *[code] * 3)
         assert [lag.lag for lag in await source.lags(["orders"])] == [0]
@@ -155,4 +164,8 @@ def test_asking_how_far_a_group_is_survives_that_it_moves(report: Report) -> Non
         [sys.executable, "-c", ASK], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:] or f"it ended with {done.returncode}"
-    report("row 36 a group moves while its lag is asked for: answered, and no process crashed")
+    report(
+        "a group moves while its lag is asked for",
+        injected=len(MOVING),
+        note=f"answered each time, exit code {done.returncode}",
+    )

@@ -8,8 +8,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tests.faults import stream_checker
-from tests.faults.conftest import Report, waits
+from tests.faults.conftest import waits
 from tests.faults.load import Dice
+from tests.faults.report import Report
 from tests.faults.stream_arena import Stream, orders_for, stream_arena
 from tests.faults.stream_channels import KafkaChannel
 from tests.faults.stream_shop import StreamPlan
@@ -54,7 +55,13 @@ def test_a_stop_drains_commits_and_leaves_at_once(
     told = ", ".join(
         f"drained in {drained_s:.2f} s, taken over after {taken_s:.2f} s" for drained_s, taken_s in stopped
     )
-    report(f"row 36 SIGTERM of 2 of 3 workers: {told}; {stream_checker.told(evidence, arena.seconds)}; {dice.seed}")
+    report(
+        "consumers told to stop (SIGTERM) under load, 2 of 3",
+        injected=len(stopped),
+        figures=stream_checker.figures(evidence),
+        note=f"{told}; {stream_checker.told(evidence, arena.seconds)}",
+        seed=dice.seed,
+    )
 
 
 def test_killed_consumers_lose_nothing_also_in_the_middle_of_a_rebalance(
@@ -91,8 +98,11 @@ def test_killed_consumers_lose_nothing_also_in_the_middle_of_a_rebalance(
     assert stream_checker.check(evidence) == []
     assert stream_checker.cut_off(evidence) > 0, "no kill hit a running handler: this run shows nothing"
     report(
-        f"row 36 SIGKILL, every second one in a rebalance: {kills} kills, "
-        f"{stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
+        "consumers killed (SIGKILL), every second one in a rebalance",
+        injected=kills,
+        figures=stream_checker.figures(evidence),
+        note=stream_checker.told(evidence, arena.seconds),
+        seed=dice.seed,
     )
 
 
@@ -124,8 +134,12 @@ def test_members_that_come_and_go_repeat_nothing(
     assert stream_checker.duplicates(evidence) == 0
     assert all(one.what != "stop" for one in evidence.handlings), "a handler was not waited for"
     report(
-        f"row 36 rebalances under load: {rounds} members came or went, handlers of up to 0.6 s in flight were finished "
-        f"each time; {stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
+        "members come and go under load",
+        injected=rounds,
+        figures=stream_checker.figures(evidence),
+        note="handlers of up to 0.6 s in flight were finished each time, "
+        + stream_checker.told(evidence, arena.seconds),
+        seed=dice.seed,
     )
 
 
@@ -156,6 +170,10 @@ def test_a_frozen_member_commits_nothing_late_and_goes_on(kafka: KafkaBroker, tm
     assert back, "it did not go on"
     assert stream_checker.check(evidence) == []
     report(
-        f"row 36 SIGSTOP past the session's {channel.session_s:g} s: late commits that counted 0; "
-        f"{stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
+        "a consumer stopped (SIGSTOP) past its session, and going on",
+        injected=1,
+        figures=stream_checker.figures(evidence),
+        note=f"a session of {channel.session_s:g} s, late commits that turned the group back {len(before - after)}, "
+        + stream_checker.told(evidence, arena.seconds),
+        seed=dice.seed,
     )

@@ -10,8 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.faults import stream_checker
-from tests.faults.conftest import Report, waits
+from tests.faults.conftest import waits
 from tests.faults.load import Dice
+from tests.faults.report import Report
 from tests.faults.stream_arena import Stream, orders_for, stream_arena
 from tests.faults.stream_channels import KafkaChannel, name_of
 from tests.faults.stream_ledger import Handling
@@ -61,7 +62,12 @@ def test_a_failed_message_is_never_skipped_and_its_delays_are_kept(
     )
     how = "in place" if is_blocking else "through retry topics"
     told = ", ".join(f"{wait_s:.2f}" for wait_s in waited)
-    report(f"row 36 a failed message {how}, its worker killed after all later ones: handled, waited for {told} s")
+    report(
+        f"a message that fails, retried {how}, its worker killed after all later ones",
+        injected=1,
+        figures=stream_checker.figures(evidence),
+        note=f"its retries were waited for {told} s",
+    )
 
 
 def _is_delayed(attempt: int, own: list[Handling]) -> bool:
@@ -87,8 +93,10 @@ def test_a_poison_message_in_a_batch_of_500_is_found_and_the_others_handled(
     runs = stream_checker.runs_by_name(evidence.handlings)
     largest = max(Counter(one.at for one in evidence.handlings if one.what == "start").values())
     report(
-        f"row 36 poison in a batch of {largest}: given up after {len(runs['k333', 0])} runs, 499 others handled, "
-        f"{stream_checker.duplicates(evidence)} twice"
+        "a poison message in a large batch",
+        injected=1,
+        figures=stream_checker.figures(evidence),
+        note=f"a batch of {largest}, given up after {len(runs['k333', 0])} runs",
     )
 
 
@@ -109,7 +117,12 @@ def test_two_groups_do_not_see_each_others_retries(kafka: KafkaBroker, tmp_path:
     assert sum(one.what == "fail" for one in evidence.handlings) == 60
     assert sum(one.what == "end" for one in evidence.handlings) == 60
     assert Counter(one.what for one in others) == {"start": 60, "end": 60}
-    report("row 36 two groups, 60 messages retried through topics in one of them: runs in the other 60")
+    report(
+        "messages retried through topics in one of two groups",
+        injected=sum(one.what == "fail" for one in evidence.handlings),
+        figures=stream_checker.figures(evidence),
+        note=f"runs in the other group {sum(one.what == 'start' for one in others)}",
+    )
 
 
 @pytest.fixture
@@ -163,8 +176,12 @@ def test_copies_by_transactions_are_there_once_however_workers_die(
     assert stream_checker.check(evidence) == []
     assert written == Counter(evidence.sent.keys() - evidence.letters.keys())
     assert len(all_of_them) > len(written) or not is_full, "no kill hit a transaction: this run shows nothing"
+    missing = evidence.sent.keys() - evidence.letters.keys() - written.keys()
     report(
-        f"row 36 transactions, {kills} kills: {len(evidence.sent)} read, {len(written)} copies, missing 0, twice 0, "
-        f"aborted copies that nobody sees {len(all_of_them) - len(written)}, runs again "
-        f"{stream_checker.duplicates(evidence)}, given up {len(evidence.letters)}, {arena.seconds:.1f} s; {dice.seed}"
+        "workers killed (SIGKILL) that copy messages in transactions",
+        injected=kills,
+        figures=stream_checker.figures(evidence),
+        note=f"{written.total():,} copies, missing {len(missing)}, twice {written.total() - len(written)}, aborted "
+        f"copies that nobody sees {len(all_of_them) - len(written)}, {stream_checker.told(evidence, arena.seconds)}",
+        seed=dice.seed,
     )

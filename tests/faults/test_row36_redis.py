@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from holdfast.ports import Query
 from holdfast.types import JobState, entry_id
 from tests.faults import stream_checker
-from tests.faults.conftest import Report, waits
+from tests.faults.conftest import waits
 from tests.faults.load import Dice
+from tests.faults.report import Figures, Report
 from tests.faults.stream_arena import IS_FULL, Stream, StreamArena, orders_for, stream_arena
 from tests.faults.stream_channels import RedisChannel
 from tests.faults.stream_ledger import Handling
@@ -54,12 +55,17 @@ def test_a_stop_drains_acknowledges_and_leaves_at_once(
 
     assert stream_checker.check(evidence) == []
     assert stream_checker.duplicates(evidence) == stream_checker.cut_off(evidence) == 0
-    assert channel.pending() == 0
+    pending = channel.pending()
+    assert pending == 0
     assert drained_s < 20.0, "what the others had was not free at once"
     told = ", ".join(f"{one:.2f}" for one in stopped)
     report(
-        f"row 36 SIGTERM of 2 of 3 workers, {shards} shards: drained in {told} s; "
-        f"{stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
+        "consumers told to stop (SIGTERM) under load, 2 of 3",
+        injected=len(stopped),
+        figures=stream_checker.figures(evidence),
+        note=f"drained in {told} s, pending {pending}, {stream_checker.told(evidence, arena.seconds)}",
+        seed=dice.seed,
+        store=channel.name,
     )
 
 
@@ -93,10 +99,16 @@ def test_killed_consumers_entries_are_claimed_by_others(
     assert stream_checker.cut_off(evidence) > 0, "no kill hit a running handler: this run shows nothing"
     assert claimed, "nothing was claimed: this run shows nothing"
     assert max(claimed) < 10 * CLAIM_S
-    assert channel.pending() == 0
+    pending = channel.pending()
+    assert pending == 0
     report(
-        f"row 36 SIGKILL, {shards} shards: {kills} kills, claimed after at most {max(claimed):.2f} s (claim_after "
-        f"{CLAIM_S:g} s); {stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
+        "consumers killed (SIGKILL) amid an entry",
+        injected=kills,
+        figures=stream_checker.figures(evidence),
+        note=f"claimed after at most {max(claimed):.2f} s (claim_after {CLAIM_S:g} s), pending {pending}, "
+        + stream_checker.told(evidence, arena.seconds),
+        seed=dice.seed,
+        store=channel.name,
     )
 
 
@@ -138,8 +150,12 @@ def test_a_frozen_consumer_acknowledges_nothing_late_and_goes_on(
 
     assert stream_checker.check(evidence) == []
     report(
-        f"row 36 SIGSTOP for 2.5 times claim_after, {shards} shards: goes on; "
-        f"{stream_checker.told(evidence, arena.seconds)}; {dice.seed}"
+        "a consumer stopped (SIGSTOP) for 2.5 times claim_after, and going on",
+        injected=1,
+        figures=stream_checker.figures(evidence),
+        note=stream_checker.told(evidence, arena.seconds),
+        seed=dice.seed,
+        store=channel.name,
     )
 
 
@@ -164,7 +180,20 @@ def test_entries_that_are_deleted_before_they_are_handled_are_in_the_inbox(
 
     assert handled == frozenset(channel.sent)
     assert all("was deleted, or trimmed" in reason for reason in reasons), reasons
-    report("row 36 2 of 10 pending entries deleted: 8 handled, 2 in the inbox as gone, pending 0")
+    pending = channel.pending()
+    assert pending == 0
+    report(
+        "pending entries deleted before they are handled",
+        injected=len(gone),
+        figures=Figures(
+            acked=len(channel.sent) + len(gone),
+            completed=len(handled),
+            dead=len(reasons),
+            lost=len(gone) - len(reasons),
+        ),
+        note=f"in the inbox as gone, pending {pending}",
+        store=channel.name,
+    )
 
 
 def _reasons(arena: StreamArena) -> list[str]:
@@ -192,4 +221,10 @@ def test_a_server_that_forgets_everything_is_told_of_and_gone_on_with(tmp_path: 
             handled = stream_checker.finished_by(arena.handlings())
     assert len(handled) == 40
     assert "was gone and is made again" in log or "was silent for too long" in log, log
-    report("row 36 FLUSHALL: said so in the log, and what comes after is handled")
+    report(
+        "the server forgets everything (FLUSHALL)",
+        injected=1,
+        figures=Figures(completed=len(handled)),
+        note=f"said so in the log, and all {len(channel.sent)} messages that came after were handled",
+        store=channel.name,
+    )

@@ -10,7 +10,8 @@ import apsw
 import pytest
 
 from tests.faults import stream_checker
-from tests.faults.conftest import Report, waits
+from tests.faults.conftest import waits
+from tests.faults.report import Report
 from tests.faults.stream_arena import IS_FULL, stream_arena
 from tests.faults.stream_channels import KafkaChannel
 from tests.faults.stream_shop import Order, StreamPlan
@@ -78,6 +79,9 @@ def test_while_the_store_is_away_nothing_that_is_given_up_is_committed(
     assert stream_checker.check(evidence) == []
     assert evidence.letters.keys() == POISON
     report(
-        f"row 36 {what} while {len(POISON)} messages are given up: committed meanwhile 0 of them, in the inbox "
-        f"afterwards {len(evidence.letters)}; {stream_checker.told(evidence, arena.seconds)}"
+        f"the store is away ({what}) while messages are given up",
+        injected=len(POISON),
+        figures=stream_checker.figures(evidence),
+        note=f"committed meanwhile {len(during & POISON)} of them, in the inbox afterwards {len(evidence.letters)}, "
+        + stream_checker.told(evidence, arena.seconds),
     )

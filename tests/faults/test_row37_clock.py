@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from holdfast.runtime.runner import Room
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import Report, on, waits
+from tests.faults.conftest import on, waits
+from tests.faults.report import Report, figures_of
 from tests.faults.workers import LEASE_S, SETTINGS, SWEEP_S, poll
 from tests.servers import program
 
@@ -42,12 +43,17 @@ def test_wrong_clocks_neither_steal_leases_nor_keep_them(arena: Arena, report: R
     assert checker.check(before) == []
     assert completed(before) == JOBS
     assert checker.duplicates(before) == 0
+    taken = sum(len(runs) - 1 for runs in checker.runs_by_job(before.effects).values())
+    assert taken == 0
     assert checker.one_terminal(evidence) + checker.bounded_duplicates(evidence) == []
     assert took
     assert max(took) <= LEASE_S + SWEEP_S + 3.0
     report(
-        f"row 37 workers' clocks at +2 h and -2 h: jobs of {1.5 * LEASE_S:g} s under a lease of {LEASE_S:g} s taken by "
-        f"others 0; killed, theirs ran again after at most {max(took):.1f} s"
+        "the clocks of workers wrong by two hours, either way; then they are killed",
+        injected=len(CLOCKS) - 1,
+        figures=replace(figures_of(before), recoveries=took),
+        note=f"jobs of {1.5 * LEASE_S:g} s under a lease of {LEASE_S:g} s taken by others {taken}; killed, theirs ran "
+        f"again after at most {max(took):.1f} s",
     )
 
 

@@ -13,8 +13,9 @@ from holdfast.errors import StoreError
 from holdfast.types import JobState
 from tests.faults import checker, load
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report, waits
+from tests.faults.conftest import waits
 from tests.faults.engines import SqliteEngine
+from tests.faults.report import Report, figures_of
 from tests.faults.workers import CLOCK, SETTINGS, poll
 from tests.servers import missing
 
@@ -68,8 +69,11 @@ def test_a_full_disk_refuses_new_jobs_and_loses_none(disk: Path, tmp_path: Path,
     assert checker.check(evidence) == []
     assert {evidence.jobs[one].state for one in running} == {JobState.COMPLETED}
     report(
-        f"row 39 disk full: {held} jobs acked, refused {refused} times with StoreError, 4 of 4 running jobs settled on "
-        f"the full disk, lost 0, accepted again {recovery_s:.2f} s after space returned"
+        "the disk is full",
+        injected=1,
+        figures=figures_of(evidence),
+        note=f"{held} jobs acked, then refused {refused} times with StoreError, all {len(running)} running jobs "
+        f"settled on the full disk, accepted again {recovery_s:.2f} s after space returned",
     )
 
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from holdfast.ops.api import build_api
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report, every_store
+from tests.faults.conftest import every_store
+from tests.faults.report import Report
 from tests.faults.web import UNLIMITED, asking
 
 REFUSED: Final = object()
@@ -71,4 +72,9 @@ async def test_an_odd_value_is_refused_or_comes_back_equal(arena: Arena, report:
     for name, id_ in made.items():
         result = (await arena.app.jobs.aget(id_)).result
         assert (type(result), result) == (type(VALUES[name][1]), VALUES[name][1]), name
-    report(f"row 43 over HTTP: {len(statuses) - len(made)} refused, {len(made)} come back equal, 5xx 0")
+    broken = sum(status >= 500 for status in statuses.values())
+    report(
+        "huge, deep and odd bodies over HTTP",
+        injected=len(statuses),
+        note=f"{len(statuses) - len(made)} refused, {len(made)} came back equal, 5xx {broken}",
+    )

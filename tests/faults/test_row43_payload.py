@@ -13,8 +13,9 @@ from holdfast.errors import Invalid
 from holdfast.runtime.runner import Room
 from holdfast.types import FailureType, JobState
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report, every_store
+from tests.faults.conftest import every_store
 from tests.faults.engines import SqliteEngine
+from tests.faults.report import Figures, Report
 from tests.faults.workers import SETTINGS
 
 
@@ -60,8 +61,13 @@ def test_an_odd_argument_is_refused_or_comes_back_equal(arena: Arena, report: Re
     came = {name: _came_of(arena, value) for name, value in ODD.items()}
     assert {name: what for name, what in came.items() if what not in {_REFUSED, _EQUAL}} == {}
     assert set(came.values()) == {_REFUSED, _EQUAL}
-    for name, what in came.items():
-        report(f"row 43 enqueue, {name}: {what}")
+    equal = [name for name, what in came.items() if what == _EQUAL]
+    refused = [name for name, what in came.items() if what == _REFUSED]
+    report(
+        "huge, deep and odd arguments",
+        injected=len(came),
+        note=f"{len(refused)} refused ({', '.join(refused)}), {len(equal)} came back equal ({', '.join(equal)})",
+    )
 
 
 _REFUSED: Final = "refused"
@@ -157,7 +163,12 @@ def test_what_was_spoilt_by_hand_is_buried_and_its_neighbours_are_not_touched(ar
     }
     assert (wrong, touched) == ({}, {})
     buried = sum(what == "buried" for what, _ in found.values())
-    report(f"row 43 by hand: {len(BY_HAND)} rows spoilt, {buried} buried as VALIDATION, neighbours touched 0")
+    report(
+        "payloads spoilt in the file",
+        injected=len(BY_HAND),
+        figures=Figures(dead=buried),
+        note=f"{buried} given up as VALIDATION, neighbours touched {len(touched)}",
+    )
 
 
 def _outcome(arena: Arena, one: str) -> tuple[str, Any]:

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from holdfast.ops.api.tokens import lines_of
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report, waits
+from tests.faults.conftest import waits
+from tests.faults.report import Report
 from tests.faults.web import CALLERS, UNLIMITED, bearer, served
 from tests.faults.workers import CLOCK, LEASE_S, poll
 
@@ -69,7 +70,11 @@ def test_slow_clients_hold_up_neither_others_nor_workers(arena: Arena, is_full: 
     assert len(gaps) >= 40
     assert max(gaps) < LEASE_S, "the worker's heartbeats were late"
     assert sorted(answers)[len(answers) * 9 // 10] < 1.0
-    report(f"row 44: {count} slow sockets, worst answer {max(answers):.2f} s, worst heartbeat gap {max(gaps):.2f} s")
+    report(
+        "clients that send a request slowly, or never to its end",
+        injected=count,
+        note=f"worst answer to others {max(answers):.2f} s, worst heartbeat gap {max(gaps):.2f} s",
+    )
 
 
 SIGN_IN: Final = (
@@ -115,7 +120,12 @@ def test_stalled_sign_ins_use_up_neither_the_descriptors_nor_the_log(tmp_path: P
     text = (tmp_path / "log").read_text()
     assert text.count("\n") < 40, text[:2000]
     assert "out of system resource" not in text
-    report(f"row 44: 400 stalled sign-ins, 200 descriptors: {used} used, others answered in {took_s:.2f} s")
+    report(
+        "stalled sign-ins at a server with 200 descriptors",
+        injected=len(sockets),
+        note=f"{used} descriptors used, others answered in {took_s:.2f} s",
+        store="memory",
+    )
 
 
 def test_a_body_that_trickles_is_refused_in_time(arena: Arena) -> None:

@@ -11,7 +11,7 @@ from msgspec import json
 
 from holdfast import App
 from holdfast.ops.api import ApiSettings, build_api
-from tests.faults.conftest import Report
+from tests.faults.report import Report
 from tests.faults.web import CALLERS, UNLIMITED
 
 STORE: Final = "memory"
@@ -106,10 +106,15 @@ async def test_what_another_site_sends_is_refused(shop: tuple[Shop, Any], name: 
     kind = {"Content-Type": forgery.kind} if forgery.kind else {}
     answer = await one.send(method, path, {**forgery.headers, **kind, **cookie}, forgery.body)
     assert answer.status_code == forgery.status
-    assert await one.is_untouched()
+    is_untouched = await one.is_untouched()
+    assert is_untouched
     assert "Access-Control-Allow-Origin" not in answer.headers
     assert "Set-Cookie" not in answer.headers
-    report(f"row 48, {name}: {answer.status_code}, accepted 0")
+    report(
+        "what a page of another site makes a browser send",
+        injected=1,
+        note=f"{answer.status_code}, accepted {int(not is_untouched)}",
+    )
 
 
 async def test_a_cookie_without_a_word_about_its_page_changes_nothing() -> None:

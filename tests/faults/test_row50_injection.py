@@ -9,7 +9,8 @@ import httpx
 
 from holdfast.ops.api import build_api
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report, every_store
+from tests.faults.conftest import every_store
+from tests.faults.report import Figures, Report
 from tests.faults.web import UNLIMITED, asking
 
 HOSTILE: Final = (
@@ -129,7 +130,13 @@ async def test_what_is_code_to_somebody_is_text_here(arena: Arena, is_full: bool
     assert attack.broken == []
     left = await arena.app.store.get(list(kept))
     assert [one.state.value if one else "gone" for one in left] == ["queued"] * 5
-    report(f"row 50: {len(HOSTILE)} strings, {attack.asked} requests, 5xx 0, jobs lost 0")
+    gone = sum(one is None for one in left)
+    report(
+        "SQL, Lua, patterns, paths and keys in every filter, id, name and key",
+        injected=attack.asked,
+        figures=Figures(acked=len(kept), lost=gone),
+        note=f"{len(HOSTILE)} strings, 5xx {len(attack.broken)}",
+    )
 
 
 @every_store

@@ -13,7 +13,8 @@ from holdfast.ops.api import build_api
 from holdfast.ports import Claim, Exchange, Settlement, ValueChange, WorkerRecord
 from holdfast.types import Change, JobState, NewJob
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report, every_store
+from tests.faults.conftest import every_store
+from tests.faults.report import Report
 from tests.faults.web import UNLIMITED, asking
 from tests.faults.workers import CLOCK
 
@@ -112,7 +113,12 @@ async def test_what_was_planted_in_the_store_is_never_run(arena: Arena, tmp_path
     assert spoilt.state is JobState.DEAD_LETTER
     ran = {one.task for one in arena.effects()}
     assert not ran & set(TASKS)
-    report(f"row 51: {len(planted)} planted as payload and as result, {len(TASKS)} paths as tasks, executed 0")
+    report(
+        "pickles, YAML and paths of functions planted in the store",
+        injected=2 * len(planted) + len(TASKS),
+        note=f"{len(planted)} as payload and as result, {len(TASKS)} paths as tasks, executed "
+        f"{fired.exists() + len(ran & set(TASKS))}",
+    )
 
 
 _UNSEEN: Final = (JobState.QUEUED, JobState.RUNNING)

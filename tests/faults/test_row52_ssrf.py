@@ -18,9 +18,10 @@ from holdfast.crawl import Crawler, connecting
 from holdfast.crawl.fetch import Fetcher, FetchLimits
 from holdfast.errors import ConfigError, PageError, PageRefused, Permanent, Transient
 from holdfast.testing import ManualClock
-from tests.faults.conftest import Report
+from tests.faults.report import Report
 from tests.receiver import Receiver, status
 
+STORE = "none"
 SECRET = "0123456789abcdef"
 NOTICE = Notice(id="n1", name="a", state="firing", value=1, threshold=0, text="", at=0)
 PUBLIC = "93.184.215.14"
@@ -51,10 +52,13 @@ def inner() -> Iterator[Receiver]:
 
 
 @pytest.mark.parametrize("host", HOSTS)
-async def test_no_spelling_of_loopback_is_reached(host: str, inner: Receiver, clock: ManualClock) -> None:
+async def test_no_spelling_of_loopback_is_reached(
+    host: str, inner: Receiver, clock: ManualClock, report: Report
+) -> None:
     with pytest.raises((ConfigError, Permanent, Transient)):  # to some machines one of these is no name at all
         await Webhook(f"http://{host}:{inner.port}/", SECRET, clock=clock).deliver(NOTICE)
     assert inner.asked == []
+    report("a webhook to some spelling of loopback", injected=1, note=f"reached {len(inner.asked)}")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0x7f000001", "2130706433", "127.1"])
@@ -138,7 +142,11 @@ async def test_a_name_that_changes_between_question_and_connection_gains_nothing
         "each answer is either connected to, or refused: nobody asks a second time"
     )
     assert inner.asked == []
-    report(f"row 52: {asked} answers of a changing name, {len(HOSTS)} spellings: reached {len(inner.asked)}")
+    report(
+        "a webhook's name changes between question and connection",
+        injected=asked,
+        note=f"reached {len(inner.asked)}",
+    )
 
 
 async def test_of_several_addresses_only_public_ones_are_tried(
@@ -182,7 +190,11 @@ async def test_a_crawl_reaches_nothing_of_the_inner_network(
                 await fetcher.get(f"https://{name}/")
     assert inner.asked == []
     tried = len(HOSTS) + len(OTHERS) + len(names)
-    report(f"row 52: a crawl, {tried} spellings, names and schemes, with proxies set: reached {len(inner.asked)}")
+    report(
+        "a crawl is led into the inner network by spellings, names and schemes, with proxies set",
+        injected=tried,
+        note=f"reached {len(inner.asked)}",
+    )
 
 
 async def test_a_crawl_follows_neither_redirects_nor_changing_names_into_the_inner_network(

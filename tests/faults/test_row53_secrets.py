@@ -19,8 +19,8 @@ from holdfast.ops.cli import main
 from holdfast.ops.webhook import Webhook
 from holdfast.policy.notices import Notice
 from holdfast.runtime.logs import JsonFormatter, TextFormatter
-from tests.faults.conftest import Report
 from tests.faults.engines import Engine
+from tests.faults.report import Report
 from tests.faults.web import CALLERS, UNLIMITED, asking, bearer, first_of
 
 CANARY: Final = re.compile(rb"canary-?\d\d")
@@ -157,7 +157,11 @@ async def test_no_answer_of_the_api_shows_a_secret(spilt: tuple[App, str], repor
     assert holding == {}
     secrets = [made.text.rpartition("_")[2] for made in CALLERS.values()]
     assert not [name for name, text in found.items() for secret in secrets if secret.encode() in text]
-    report(f"row 53: {len(found)} answers and logs searched, holding a canary 0")
+    report(
+        "secrets in arguments, results, exceptions, tracebacks and headers",
+        injected=len({PASSWORD, NESTED, DSN, BEARER, LOCAL, RESULT, HEADER, SPELT, NAMED}),
+        note=f"{len(found)} answers and logs searched, holding one {len(holding)}",
+    )
 
 
 def test_no_log_of_a_worker_shows_a_secret_in_either_format(spilt: tuple[App, str]) -> None:

@@ -16,7 +16,7 @@ from holdfast import App, Permanent, RetryPolicy
 from holdfast.ops.api import build_api
 from holdfast.runtime.runner import Room
 from holdfast.runtime.worker import WorkerSettings
-from tests.faults.conftest import Report
+from tests.faults.report import Report
 from tests.faults.web import UNLIMITED, asking, bearer, first_of
 from tests.faults.workers import CLOCK
 
@@ -73,6 +73,7 @@ def whose(items: Sequence[dict[str, Any]]) -> set[str]:
 
 async def test_the_others_ids_are_as_if_they_were_not_there(town: Town, report: Report) -> None:
     before = await town.of_b()
+    asked = leaks = 0
     async with asking(town.api, "tenant a") as client:
         for route in ROUTES:
             method, _, path = route.partition(" ")
@@ -80,13 +81,21 @@ async def test_the_others_ids_are_as_if_they_were_not_there(town: Town, report: 
                 theirs = await client.request(method, path.format(id_))
                 nobodys = await client.request(method, path.format(f"0{id_[1:]}"))
                 assert theirs.status_code == 404, route
-                assert theirs.text.replace(id_, "") == nobodys.text.replace(f"0{id_[1:]}", ""), route
+                is_alike = theirs.text.replace(id_, "") == nobodys.text.replace(f"0{id_[1:]}", "")
+                assert is_alike, route
+                asked += 1
+                leaks += not is_alike
         for action in ("cancel", "retry"):
             ids = [*town.queued["b"], *town.letters["b"]]
             answer = await client.post(f"/jobs/{action}", json={"ids": ids})
             assert {(one["is_done"], one["state"]) for one in answer.json()["items"]} == {(False, None)}
+            asked += len(ids)
     assert await town.of_b() == before
-    report(f"row 54: {len(ROUTES)} routes with the other's ids, leaks 0")
+    report(
+        "one tenant asks for the other's jobs, by id",
+        injected=asked,
+        note=f"{len(ROUTES)} routes, and both that take many ids; answers unlike those for an id of nobody {leaks}",
+    )
 
 
 @pytest.mark.parametrize("asked", ["", "?tenant=b", "?tenant=a", "?tenant=", "?text=b", "?tenant=a&tenant=b"])
@@ -202,10 +211,15 @@ def test_a_noisy_tenant_does_not_hold_up_the_other(report: Report) -> None:
     app.run_until_idle()
 
     assert order.count("noisy") == 100
-    assert max(place for place, tenant in enumerate(order) if tenant == "quiet") < 20
+    last = max(place for place, tenant in enumerate(order) if tenant == "quiet")
+    assert last < 20
     ended = [one.refresh().record.ended_at or 0.0 for one in quiet]
     assert max(ended) - (quiet[0].record.created_at or 0.0) < 1.0
-    report("row 54, 100 jobs of one tenant before 5 of the other: all 5 among the first 20 to run")
+    report(
+        "a tenant enqueues many jobs before the other",
+        injected=order.count("noisy"),
+        note=f"all {len(quiet)} jobs of the other were among the first {last + 1} to run",
+    )
 
 
 async def waits_s(path: Path, flood: int) -> list[float]:
@@ -234,8 +248,14 @@ async def waits_s(path: Path, flood: int) -> list[float]:
 async def test_under_a_tenant_rate_a_hundredfold_flood_does_not_double_the_others_wait(
     tmp_path: Path, report: Report
 ) -> None:
+    flood = 2000
     alone = (await waits_s(tmp_path / "alone.db", 0))[-1]
-    flooded = (await waits_s(tmp_path / "flooded.db", 2000))[-1]
+    flooded = (await waits_s(tmp_path / "flooded.db", flood))[-1]
     # Below a tenth of a second it is the machine that is measured. Without the rate it is half a second and more.
     assert flooded <= 2 * max(alone, 0.1)
-    report(f"row 54, 2000 jobs of one tenant beside 20 of the other: p99 wait {flooded:.3f} s, alone {alone:.3f} s")
+    report(
+        "a tenant floods, a hundred jobs for each of the other's",
+        injected=flood,
+        note=f"the other's p99 wait {flooded:.3f} s, alone {alone:.3f} s",
+        store="sqlite",
+    )

@@ -15,7 +15,8 @@ from holdfast.ports import Claim, Delivery, Exchange, Note, Settlement, Store, W
 from holdfast.runtime.worker import WorkerSettings
 from holdfast.types import Change, JobRecord, JobState, NewJob
 from tests.faults.arena import Arena
-from tests.faults.conftest import Report, every_store
+from tests.faults.conftest import every_store
+from tests.faults.report import Report
 
 OWNER: Final = "owner"
 FORGER: Final = "forger"
@@ -57,15 +58,17 @@ async def test_no_forged_token_settles_or_notes_anything(arena: Arena, report: R
     store = arena.app.store
     delivery, _ = await claimed(store)
     before = await record(store, delivery.id)
-    tried = 0
+    tried = accepted = 0
     for token in forged(delivery.token).values():
         changes = [Settlement(id=delivery.id, token=token, change=change, keep_s=0.0) for change in SETTLING]
         reply = await store.exchange(Exchange(settlements=changes))
         assert list(reply.settled) == [False] * len(changes)
-        assert not await store.note(Note(id=delivery.id, token=token, checkpoint=b"1", progress=1.0))
+        is_noted = await store.note(Note(id=delivery.id, token=token, checkpoint=b"1", progress=1.0))
+        assert not is_noted
         tried += len(changes) + 1
+        accepted += sum(reply.settled) + is_noted
     assert await record(store, delivery.id) == before
-    report(f"row 55, forged tokens: {tried} tried, accepted 0")
+    report("settlements and notes with forged tokens", injected=tried, note=f"accepted {accepted}")
 
 
 @every_store
@@ -120,13 +123,18 @@ async def test_whoever_never_registered_gets_no_work(arena: Arena) -> None:
 async def test_no_heartbeat_holds_jobs_until_the_year_9999(arena: Arena, report: Report) -> None:
     store = arena.app.store
     (delivery,) = await claimed(store, 1)
-    for lease_s in (86_401.0, 1e12, 1e308, math.inf, math.nan):
+    endless = (86_401.0, 1e12, 1e308, math.inf, math.nan)
+    for lease_s in endless:
         with pytest.raises(ConfigError, match="lease_s"):
             await store.heartbeat(WorkerRecord(id=OWNER, lease_s=lease_s))
-        report(f"row 55, a lease of {lease_s:g} s: refused")
     (owner,) = [one for one in (await store.stats()).workers if one.id == OWNER]
     assert owner.lease_s == 600.0
     assert (await record(store, delivery.id)).state is JobState.RUNNING
+    report(
+        "heartbeats for leases without an end",
+        injected=len(endless),
+        note=f"refused: {', '.join(f'{lease_s:g} s' for lease_s in endless)}; the lease is still {owner.lease_s:g} s",
+    )
 
 
 def test_a_worker_is_not_set_up_with_such_a_lease() -> None:

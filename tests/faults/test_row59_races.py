@@ -14,7 +14,8 @@ from holdfast.types import Change, JobState, NewJob
 from holdfast.wiring import open_store
 from tests.faults.arena import Arena
 from tests.faults.checker import Evidence, one_terminal
-from tests.faults.conftest import Report, every_store
+from tests.faults.conftest import every_store
+from tests.faults.report import Report
 
 
 @pytest.fixture
@@ -38,6 +39,10 @@ async def claim(store: Store, worker: str, limit: int) -> list[Delivery]:
     await store.heartbeat(WorkerRecord(id=worker, lease_s=60.0))
     reply = await store.exchange(Exchange(claim=Claim(worker=worker, token=new_token(), limit=limit)))
     return list(reply.deliveries)
+
+
+def told(won: Counter[str]) -> str:
+    return ", ".join(f"{who} {n:,}" for who, n in sorted(won.items()))
 
 
 def assert_changes_were_legal(arena: Arena) -> None:
@@ -71,7 +76,11 @@ async def test_cancel_races_complete(arena: Arena, person: Store, pairs: int, re
         await race(n, delivery)
     await asyncio.to_thread(assert_changes_were_legal, arena)
     assert len(won) == 2, f"one side always won: {won}"
-    report(f"row 59 cancel against complete: {pairs:,} pairs, both won 0, won by {dict(won)}")
+    report(
+        "a job cancelled in the instant in which it completes",
+        injected=pairs,
+        note=f"both or neither won {pairs - won.total()}, won by {told(won)}",
+    )
 
 
 @every_store
@@ -112,4 +121,8 @@ async def test_remove_races_replay_and_claim(arena: Arena, person: Store, pairs:
         await race(n, delivery.id)
     await asyncio.to_thread(assert_changes_were_legal, arena)
     assert len(won) == 2, f"one side always won: {won}"
-    report(f"row 59 remove against replay and claim: {pairs:,} pairs, both won 0, won by {dict(won)}")
+    report(
+        "a dead letter removed while another replays it",
+        injected=pairs,
+        note=f"both or neither won {pairs - won.total()}, won by {told(won)}",
+    )

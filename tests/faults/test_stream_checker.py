@@ -192,3 +192,11 @@ def test_a_violation_of_the_order_tells_every_run_of_its_key() -> None:
         "runs of k: 0 in 1 from 1.000, fail at 1.500; 1 in 1 from 2.000, end at 2.500; 0 in 2 from 3.000, no end; "
         "faults: kill of 2 at 3.100-3.200",
     ]
+
+
+def test_what_several_processes_did_through_an_outage_counts_once_and_keeps_the_order() -> None:
+    outage = [Fault("outage", pid, 1.7, 9.0) for pid in (1, 2)]
+    handled = lines(*ran(0, 1.0), *ran(1, 2.0), *ran(1, 3.0, pid=2), *ran(2, 4.0, pid=2))
+    assert checker.check(replace(evidence(3, handled), faults=outage)) == []
+    skipped = lines(*ran(0, 1.0), *ran(2, 2.0), *ran(2, 3.0, pid=2), *ran(1, 4.0, pid=2))
+    assert breaks(replace(evidence(3, skipped), faults=outage)) == ["order: after 0 of k came 2"]

@@ -574,7 +574,7 @@ class App:
         tasks = (*self.specs.values(), *(stream.task for stream in self.stream_specs.values()))
         breakers = {task.breaker for task in tasks if task.breaker is not None}
         streams = making_progress(self) if self.stream_specs else None
-        return await self._examiner.examine(self.store, None if path is None else path.parent, breakers, streams)
+        return await self._examiner.examine(self.store, path, breakers, streams)
 
     def alert(
         self,

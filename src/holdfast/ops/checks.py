@@ -20,6 +20,7 @@ from holdfast.ports import Capabilities, Exchange, Stats
 from holdfast.runtime.crawl_origins import QUEUE as CRAWL_QUEUE
 from holdfast.runtime.crawl_trouble import crawl_names, is_of_crawl, unwritten
 from holdfast.runtime.crawls import crawl_views
+from holdfast.runtime.machine import LARGEST_LOG
 from holdfast.runtime.ring_origins import QUEUE as RING_QUEUE
 from holdfast.runtime.rings import ring_views, takes_jobs, troubles
 from holdfast.runtime.streams.progress import in_one_line
@@ -29,8 +30,6 @@ STUCK_S: Final = 300.0
 """A job that is due for longer, with workers alive, is stuck."""
 LEAST_FREE: Final = 500_000_000
 """Bytes that should be free on the store's disk."""
-LARGEST_LOG: Final = 256_000_000
-"""A larger write-ahead log is not emptied as it should be."""
 SKEW_S: Final = 1.0
 """How far the store's clock may be from this machine's."""
 SLOW_S: Final = 0.1

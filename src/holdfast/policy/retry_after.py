@@ -30,7 +30,9 @@ _RESETS = {
     "x-ratelimit-reset-tokens": "x-ratelimit-remaining-tokens",
 }
 _NUMBER = re.compile(r"[+-]?[0-9]{1,300}(\.[0-9]{0,300})?")
-_DURATION = re.compile(r"([0-9]{1,300}(?:\.[0-9]{1,300})?)(ms|us|µs|ns|s|m|h|d)")
+_PART = r"([0-9]{1,300}+(?:\.[0-9]{1,300}+)?+)(ms|us|µs|ns|s|m|h|d)"
+_DURATION = re.compile(_PART)
+_DURATIONS = re.compile(f"(?:{_PART})++")  # no place is tried twice: others write this text, at any length
 _UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _IETF_FIELD = re.compile(r"\b(r|remaining|t|reset)\s*=\s*([0-9]{1,20})")
 _SMALLEST_EPOCH_S = 1e9  # 2001; as a length it would be 31 years
@@ -65,10 +67,9 @@ def seconds_of(text: str) -> float | None:
     text = text.strip()
     if _NUMBER.fullmatch(text):
         return float(text)
-    parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    if not _DURATIONS.fullmatch(text):
         return None
-    return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
+    return sum(float(number) * _UNITS_S[unit] for number, unit in _DURATION.findall(text))
 
 
 def read_headers(headers: object) -> dict[str, str]:

@@ -20,7 +20,7 @@ from holdfast.ring import lifetime
 from holdfast.ring.checkpoints import checked_ring_name
 from holdfast.ring.consumer import callee_of
 from holdfast.ring.given_up import Decode, Encode, Hand
-from holdfast.ring.lane import Lane
+from holdfast.ring.lane import Alarm, Lane
 from holdfast.ring.link import Link
 from holdfast.ring.loops import Loop, TaskLoop, ThreadLoop
 from holdfast.ring.meter import Meter
@@ -257,7 +257,7 @@ class Disruptor(Producing[T]):
         limit_s = None if timeout is None else bounds.length("timeout", timeout)
         if self._is_on_a_loop():
             raise HoldfastError("this method blocks the loop that its consumers run on; await aclose() instead")
-        ended = threading.Event()
+        ended = Alarm()
         if self._closing(ended.set):
             self._clock.wait(ended, limit_s)
             self._closed(timeout)

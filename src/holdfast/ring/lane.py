@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from _thread import allocate_lock
 from bisect import bisect_left
 from collections import deque
@@ -138,6 +139,32 @@ class ThreadBell:
     def wait(self) -> None:
         """Sleep until it is rung, or was rung since the last sleep."""
         self._lock.acquire()
+
+
+class Alarm(threading.Event):
+    """An event for one who waits, once, and whom an interrupt does no harm.
+
+    One that comes to `Event.wait` as it takes its lock again lets go of a lock that is not its own: `set` then raises
+    in whoever holds it, which here is a consumer.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._once = allocate_lock()
+        self._once.acquire()
+
+    def is_set(self) -> bool:
+        """Whether it was set, and nobody has waited for it since."""
+        return not self._once.locked()
+
+    def set(self) -> None:
+        """Wake whoever waits; under the ring's lock."""
+        if self._once.locked():
+            self._once.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep until it is set, or for at most so many seconds; say whether it was."""
+        return self._once.acquire(timeout=-1 if timeout is None else timeout)
 
 
 class LoopBell:

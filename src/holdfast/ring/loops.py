@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from _thread import get_ident
+from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Sequence
 from types import CoroutineType
 from typing import Any, Final
@@ -26,6 +26,36 @@ _QUICK_S: Final = BATCH_BOUNDS_S[0]
 _logger = logging.getLogger("holdfast.ring")
 
 
+class _Thread:
+    """A consumer's own thread.
+
+    An interrupt while it is started leaves open whether it will ever run. So it may be started again: the first that
+    runs is the one.
+    """
+
+    def __init__(self) -> None:
+        self._has_started = False
+        self._taken = allocate_lock()
+        self.ident: int | None = None
+
+    @property
+    def is_started(self) -> bool:
+        """Whether there is no need to start it again."""
+        return self._has_started or self._taken.locked()
+
+    def start(self, run: Callable[[], object], name: str) -> None:
+        """Begin."""
+
+        def run_once() -> None:
+            if self._taken.acquire(blocking=False):
+                self.ident = get_ident()
+                run()
+
+        # A stuck consumer must not keep the process from ending: a ring that is not closed is closed at exit.
+        threading.Thread(target=run_once, name=name, daemon=True).start()
+        self._has_started = True
+
+
 class ThreadLoop:
     """Runs a sync consumer on a thread of its own."""
 
@@ -34,21 +64,20 @@ class ThreadLoop:
         self._work = work
         self._bell = ThreadBell()
         work.lane.bell = self._bell
-        # A stuck consumer must not keep the process from ending: a ring that is not closed is closed at exit.
-        self.thread = threading.Thread(target=self._run, name=_name(work), daemon=True)
+        self._thread = _Thread()
 
     @property
     def is_started(self) -> bool:
-        """Whether it has begun; by the thread itself, as an interrupt may come while it is started."""
-        return self.thread.ident is not None
+        """Whether it has begun."""
+        return self._thread.is_started
 
     def start(self) -> None:
         """Begin."""
-        self.thread.start()
+        self._thread.start(self._run, _name(self._work))
 
     def is_here(self) -> bool:
         """Whether the caller is this consumer itself."""
-        return get_ident() == self.thread.ident
+        return get_ident() == self._thread.ident
 
     def _run(self) -> None:
         try:
@@ -177,7 +206,7 @@ class TaskLoop:
         except RuntimeError:
             self.home = None
         self._bell: LoopBell | None = None
-        self._thread: threading.Thread | None = None
+        self._thread = _Thread()
         self._aside: int | None = None
         """The thread that does for it what may block, while it does."""
 
@@ -185,21 +214,13 @@ class TaskLoop:
         """Begin."""
         if self.home is not None:
             self._begin()
-            return
-        ready = threading.Event()
-        run = self._alone(ready)
-        self._thread = threading.Thread(target=asyncio.run, args=(run,), name=_name(self._work), daemon=True)
-        try:
-            self._thread.start()
-        except RuntimeError:  # no more threads can be had
-            run.close()
-            raise
-        ready.wait()
+        else:
+            self._thread.start(self._run_alone, _name(self._work))
 
     @property
     def is_started(self) -> bool:
         """Whether it has begun."""
-        return self._task is not None or (self._thread is not None and self._thread.ident is not None)
+        return self._task is not None or self._thread.is_started
 
     def is_here(self) -> bool:
         """Whether the caller is this consumer itself."""
@@ -210,9 +231,18 @@ class TaskLoop:
         except RuntimeError:
             return False
 
-    async def _alone(self, ready: threading.Event) -> None:
+    def _run_alone(self) -> None:
+        try:
+            with asyncio.Runner() as runner:
+                runner.run(self._alone())
+        except BaseException as error:
+            if self._task is not None:
+                raise
+            _died(self._core, self._work, error)  # no loop can be had: it has no file for it, say
+            self._core.ended(self._work.lane)
+
+    async def _alone(self) -> None:
         self._begin()
-        ready.set()
         assert self._task is not None  # noqa: S101 - it was just made
         await asyncio.gather(self._task, return_exceptions=True)
 

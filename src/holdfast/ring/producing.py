@@ -13,7 +13,7 @@ from holdfast.errors import ConfigError, RingFull
 from holdfast.policy import bounds
 from holdfast.ports import Clock
 from holdfast.ring.core import Core, Waiter
-from holdfast.ring.lane import ThreadBell
+from holdfast.ring.lane import Alarm, ThreadBell
 from holdfast.ring.loops import Loop, TaskLoop
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ class Producing(ABC, Generic[T]):
             bell = ThreadBell()
             waiter = Waiter(elements, offset, bell.ring)
         else:
-            event = threading.Event()
+            event = Alarm()
             waiter = Waiter(elements, offset, event.set)
         has_waited = False
         try:

@@ -16,7 +16,7 @@ from holdfast.runtime.checks import CheckResult, CheckRunner, HealthCheck
 from holdfast.runtime.crawl_origins import QUEUE as CRAWL_QUEUE
 from holdfast.runtime.crawl_trouble import crawl_names, of_tasks, refuse_unwritten
 from holdfast.runtime.crawls import crawl_views
-from holdfast.runtime.machine import check_disk, check_memory
+from holdfast.runtime.machine import check_file, check_memory
 from holdfast.runtime.ring_origins import QUEUE as RING_QUEUE
 from holdfast.runtime.rings import refuse_troubled, ring_views, takes_jobs
 from holdfast.runtime.shared.by_hand import BreakerView, breaker_views
@@ -31,9 +31,10 @@ MEMORY: Final = "memory"
 STREAMS: Final = "streams"
 RINGS: Final = "rings"
 CRAWLS: Final = "crawls"
-BUILT_IN: Final = (STORE, DISK, MEMORY, STREAMS, RINGS, CRAWLS)
-"""The names of the checks that every app has; the last three only where it has streams, or a process reports a ring,
-or a crawl."""
+UPKEEP: Final = "upkeep"
+BUILT_IN: Final = (STORE, DISK, MEMORY, STREAMS, RINGS, CRAWLS, UPKEEP)
+"""The names of the checks that every app has; the last four only where it has streams, or a process reports a ring, or
+a crawl, or the store's engine has an upkeep of its own."""
 
 WRITTEN: Final = "health_writes"
 """What is counted by the check of the store, so that it writes something; it travels to nobody."""
@@ -180,23 +181,23 @@ class Examiner:
     async def examine(
         self,
         store: Store,
-        folder: Path | None,
+        file: Path | None,
         breakers: Collection[str],
         streams: Callable[[], Awaitable[None]] | None = None,
     ) -> Health:
         """Run every check and score what is found. Raises nothing, however ill the store is.
 
-        folder: where the store's file is, if it has one. breakers: the keys that the app's tasks use. streams: whether
+        file: the store's, if it is one. breakers: the keys that the app's tasks use. streams: whether
         the app's streams move, where it has any.
         """
-        built_in = self._built_in(store, folder)
+        built_in = self._built_in(store, file)
         if streams is not None:
             built_in.append(HealthCheck(name=STREAMS, look=streams, timeout_s=_TIMEOUT_S))
         outcomes = await self._runner.run([*built_in, *self.checks.values()])
         found: Look | None = outcomes[STORE].value
         if found is not None:
             self._remember(store)
-            outcomes |= await self._runner.run([*_of_rings(found), *_of_crawls(found)])
+            outcomes |= await self._runner.run([*_of_upkeep(found), *_of_rings(found), *_of_crawls(found)])
         results = {name: outcome.result for name, outcome in outcomes.items()}
         failed = {name for name, result in results.items() if result.status != "ok"}
         is_critical = STORE in failed or any(self.checks[name].is_critical for name in failed - {*BUILT_IN})
@@ -223,7 +224,7 @@ class Examiner:
             checks=results,
         )
 
-    def _built_in(self, store: Store, folder: Path | None) -> list[HealthCheck]:
+    def _built_in(self, store: Store, file: Path | None) -> list[HealthCheck]:
         async def look() -> Look:
             found = await look_into(store)
             await self._write(store, found.stats.now)
@@ -233,8 +234,8 @@ class Examiner:
             HealthCheck(name=STORE, look=look, timeout_s=_TIMEOUT_S, is_critical=True),
             HealthCheck(name=MEMORY, look=check_memory, timeout_s=_TIMEOUT_S),
         ]
-        if folder is not None:
-            checks.append(HealthCheck(name=DISK, look=partial(check_disk, folder), timeout_s=_TIMEOUT_S))
+        if file is not None:
+            checks.append(HealthCheck(name=DISK, look=partial(check_file, file), timeout_s=_TIMEOUT_S))
         return checks
 
     async def _write(self, store: Store, now: float) -> None:
@@ -250,6 +251,17 @@ class Examiner:
             self._capabilities = store.capabilities
         except StoreError:
             return  # it went away since it was looked into: what was known before still holds
+
+
+def _of_upkeep(found: Look) -> list[HealthCheck]:
+    """Whether the store's engine keeps up, by the look that was taken; none where it has no upkeep."""
+    troubles = found.stats.troubles
+
+    async def look() -> None:
+        if troubles:
+            raise StoreError("; ".join(troubles))
+
+    return [] if troubles is None else [HealthCheck(name=UPKEEP, look=look, timeout_s=_TIMEOUT_S)]
 
 
 def _of_rings(found: Look) -> list[HealthCheck]:

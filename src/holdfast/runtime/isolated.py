@@ -31,6 +31,7 @@ from holdfast.runtime.logs import LOG_FORMAT, set_up_logs
 from holdfast.runtime.run import encoded, storable
 from holdfast.runtime.spec import TaskSpec
 from holdfast.runtime.streams.spec import StreamSpec
+from holdfast.runtime.this_process import end_if_forked
 from holdfast.runtime.tracing import take_up
 from holdfast.types import Change, Discard, Snooze
 
@@ -56,6 +57,8 @@ class Child:
     """Runs what the worker sends, and is gone when the worker is."""
 
     def __init__(self, fd: int) -> None:
+        os.set_inheritable(fd, False)  # a program that a job starts must not hold the line when this process is gone
+        self._pid = os.getpid()
         self._socket = socket.socket(fileno=fd)
         self._lock = threading.Lock()
         self._sending = threading.Lock()
@@ -145,7 +148,9 @@ class Child:
             value = context.run(spec.fn, *args, **kwargs)
             if spec.is_async:
                 value = runner.run(value, context=context)
+            end_if_forked(self._pid)
         except BaseException as error:
+            end_if_forked(self._pid, error)
             if spec is None:
                 raise
             if isinstance(error, KeyboardInterrupt):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import socket
 import sys
 from asyncio.subprocess import Process
@@ -14,9 +15,16 @@ from holdfast.errors import TimeLimitExceeded, WorkerDied
 from holdfast.ports import Clock, Delivery, Note
 from holdfast.runtime import wire
 
+_logger = logging.getLogger("holdfast.worker")
+
 _START_LIMIT_S = 60.0
+_SHORT_S = 1.0
 _LEAVE_LIMIT_S = 5.0
 _LARGEST = 64 * 1024 * 1024
+
+
+class NoProcess(Exception):
+    """The machine has no process to give, for want of descriptors or memory: no failure of the job's."""
 
 
 class Isolates:
@@ -51,7 +59,10 @@ class Isolates:
         *,
         is_message: bool = False,
     ) -> wire.Ended:
-        """Run one attempt to its end. WorkerDied when the process died of it, TimeLimitExceeded when it was killed."""
+        """Run one attempt to its end. WorkerDied when the process died of it, TimeLimitExceeded when it was killed.
+
+        NoProcess where none can be started, after a pause: until then its place is taken.
+        """
         async with self._places:
             on_start()  # it waits no longer: a slow start of the process is no reason to give it back
             start = wire.Start(delivery, module, self._limit_s, self._worker, trace, is_message)
@@ -91,7 +102,12 @@ class Isolates:
             if child.is_alive:
                 return child
             await child.kill()
-        return await _Child.start(self._target, self._clock)
+        try:
+            return await _Child.start(self._target, self._clock)
+        except OSError as error:
+            _logger.error("no process can be started for isolated jobs, which are given back: %s", error)
+            await self._clock.asleep(_SHORT_S)
+            raise NoProcess(str(error)) from error
 
     async def close(self) -> None:
         """End every process: the idle ones by themselves, with their shutdown hooks, the others whatever they run."""
@@ -108,23 +124,28 @@ class _Child:
         self._process = process
         self._reader = reader
         self._writer = writer
+        self._watching = asyncio.create_task(self._watch())
         self.has_heard = False
         """Whether it has the job that it was sent last."""
 
     @classmethod
     async def start(cls, target: str, clock: Clock) -> _Child:
         ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "holdfast.runtime.isolated",
-                str(theirs.fileno()),
-                target,
-                json.dumps(sys.path),
-                pass_fds=(theirs.fileno(),),
-                stdin=asyncio.subprocess.DEVNULL,
-            )
+        try:
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "holdfast.runtime.isolated",
+                    str(theirs.fileno()),
+                    target,
+                    json.dumps(sys.path),
+                    pass_fds=(theirs.fileno(),),
+                    stdin=asyncio.subprocess.DEVNULL,
+                )
+        except BaseException:
+            ours.close()
+            raise
         reader, writer = await asyncio.open_connection(sock=ours, limit=_LARGEST)
         child = cls(process, reader, writer)
         try:
@@ -157,6 +178,16 @@ class _Child:
     def is_alive(self) -> bool:
         """Whether the process is still there, and its end of the line open."""
         return self._process.returncode is None and not self._reader.at_eof()
+
+    async def _watch(self) -> None:
+        """End the line with the process: what its job has forked may hold the other end open for longer.
+
+        What the process has sent before its end is still read.
+        """
+        await self._process.wait()
+        line: socket.socket = self._writer.get_extra_info("socket")
+        with contextlib.suppress(OSError):  # it is closed already
+            line.shutdown(socket.SHUT_RD)
 
     async def leave(self, clock: Clock) -> None:
         """Let an idle process end by itself; not for long."""

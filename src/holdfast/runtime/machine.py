@@ -12,6 +12,8 @@ from msgspec import Struct
 
 LEAST_FREE: Final = 500_000_000
 """Bytes that should be free on a disk; on a small disk LEAST_SHARE of it is enough."""
+LARGEST_LOG: Final = 256_000_000
+"""Bytes of a SQLite file's write-ahead log: a larger one is not emptied, as somebody reads on and on."""
 LEAST_SHARE: Final = 0.05
 """The share of a disk, or of the memory, that should be free."""
 
@@ -32,6 +34,18 @@ def check_disk(folder: Path) -> None:
     least = min(LEAST_FREE, int(usage.total * LEAST_SHARE))
     if usage.free < least:
         raise OSError(f"only {usage.free / _MB:.0f} MB are free, of {least / _MB:.0f} MB that should be")
+
+
+def check_file(path: Path) -> None:
+    """Raise OSError where a SQLite file's disk or its log leaves too little room."""
+    check_disk(path.parent)
+    log = path.with_name(f"{path.name}-wal")
+    size = log.stat().st_size if log.exists() else 0
+    if size > LARGEST_LOG:
+        raise OSError(
+            f"{log.name} has {size / _MB:.0f} MB and cannot begin anew: end what keeps on reading the file, such as a "
+            "shell with an open transaction or a backup"
+        )
 
 
 def check_memory() -> None:

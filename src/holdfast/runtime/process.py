@@ -91,6 +91,8 @@ async def _work(worker: Worker, companion: Companion | None) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_hear_for_itself)
     beside = None if companion is None else loop.create_task(companion.run())
     fd = reports_to(sys.argv[3:])
     telling = None if fd is None else loop.create_task(tell(worker, fd, SystemClock()))
@@ -105,6 +107,13 @@ async def _work(worker: Worker, companion: Companion | None) -> int:
     if code != Exit.DRAINED:
         _leave(code)  # asyncio would wait for what does not end, such as a job's own thread, beyond its lease
     return code
+
+
+def _hear_for_itself() -> None:
+    """In a child that a job has forked: a signal to it ends it, and is not heard by the worker's event loop."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _leave(code: int, why: str = "") -> NoReturn:

@@ -270,12 +270,24 @@ async def _send(store: Store, replay: Replay, is_again: bool) -> set[str]:
     """Send the pending letters; the ids of those that this replay has sent, now or before it was killed."""
     ids: Sequence[str] = replay.pending
     payloads: dict[str, bytes] = {}
-    if replay.edit is not None:
+    came_back: set[str] = set()
+    if replay.edit is not None or is_again:
         records = [record for record in await store.get(ids) if record is not None]
-        payloads = {one.id: payload for one in records if (payload := patched(one, replay.edit)) is not None}
-        ids = [one for one in ids if one in payloads]
+        # Late as it is, others may have sent these as well: whatever has died since was not meant.
+        came_back = {one.id for one in records if is_again and _has_died_since(one, replay)}
+        ids = [one for one in ids if one not in came_back]
+        if replay.edit is not None:
+            edited = {one.id: patched(one, replay.edit) for one in records if one.id not in came_back}
+            payloads = {id_: payload for id_, payload in edited.items() if payload is not None}
+            ids = [one for one in ids if one in payloads]
     operation = Operation(change=Change.REPLAY, ids=ids, payloads=payloads, replay=replay.id)
-    return {one.id for one in await store.change(operation) if _is_sent(one, is_again)}
+    return came_back | {one.id for one in await store.change(operation) if _is_sent(one, is_again)}
+
+
+def _has_died_since(record: JobRecord, replay: Replay) -> bool:
+    """Whether it is dead by an end that came after the replay began."""
+    until = replay.query.until
+    return record.state in _DEAD and record.ended_at is not None and until is not None and record.ended_at >= until
 
 
 def _is_sent(changed: Changed, is_again: bool) -> bool:

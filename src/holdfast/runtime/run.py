@@ -24,10 +24,9 @@ UNKNOWN_KEEP_S: Final = 7 * 86_400.0
 
 
 class Run:
-    """One attempt, from its claim to its settlement. Times are on the store's clock, lengths by the monotonic one."""
+    """One attempt, from its claim to its settlement; times are monotonic, as the store's clock may be set meanwhile."""
 
     __slots__ = (
-        "began_at",
         "began_s",
         "delivery",
         "error",
@@ -49,7 +48,6 @@ class Run:
         self.go = go
         self.is_begun = False
         self.began_s = 0.0
-        self.began_at = 0.0
         self.task: asyncio.Task[None] | None = None
         self.stop: str = ""
         """Why it is being stopped: "overdue", "cancelled", "shutdown"; empty while it is not."""

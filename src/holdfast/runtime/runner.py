@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -38,11 +39,12 @@ from holdfast.runtime.current import RUNNING
 from holdfast.runtime.deadlines import Deadlines
 from holdfast.runtime.desk import LoopDesk
 from holdfast.runtime.guards.functions import refuse_coroutine
-from holdfast.runtime.isolates import Isolates
+from holdfast.runtime.isolates import Isolates, NoProcess
 from holdfast.runtime.outage import insist
 from holdfast.runtime.run import Run, encoded, settlement_of
 from holdfast.runtime.shared.guards import Go, Hold, Request, SharedGuards
 from holdfast.runtime.spec import TaskSpec, breaker_of, limit_gates
+from holdfast.runtime.this_process import end_if_forked
 from holdfast.runtime.threads import Threads
 from holdfast.runtime.tracing import Tracer, trace_id_of
 from holdfast.types import Attempt, Change, Discard, Failure, FailureType, GiveUp, Rng, Snooze
@@ -108,6 +110,7 @@ class Runner:
         self._on_values = on_values
         self._is_replaceable = is_replaceable
         self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
         self._outside = copy_context()
         self.room = room
         self.settlements: list[Settlement] = []
@@ -144,6 +147,10 @@ class Runner:
     def now(self) -> float:
         """The store's clock, as far as this worker knows."""
         return self._offset_s + self._clock.monotonic()
+
+    def _began_at(self, run: Run) -> float:
+        """When it began, on the store's clock as it goes now: one that was set meanwhile makes no run longer."""
+        return self._offset_s + run.began_s
 
     # ---- room
 
@@ -380,7 +387,9 @@ class Runner:
             if spec.takes_context:
                 args = (self._context(run), *args)
             value = await spec.fn(*args, **kwargs)
+            end_if_forked(self._pid)
         except BaseException as caught:
+            end_if_forked(self._pid, caught)
             error = self._as_failure(run, caught)
         is_tidy = not run.stop and self.tracer is None and copy_context() == before
         self._finish(run, value, error)
@@ -416,7 +425,7 @@ class Runner:
         """For a run that completes itself, and with it what is counted."""
         now = self.now()
         settlement = settlement_of(
-            run.delivery, run.spec, COMPLETE, worker=self.worker, began_at=run.began_at, ended_at=now
+            run.delivery, run.spec, COMPLETE, worker=self.worker, began_at=self._began_at(run), ended_at=now
         )
         return settlement, completion(now, run.delivery.task)
 
@@ -437,9 +446,11 @@ class Runner:
             if spec.takes_context:
                 args = (self._context(run), *args)
             run.value = value = copy_context().run(spec.fn, *args, **kwargs)
+            end_if_forked(self._pid)
             if isinstance(value, CoroutineType):
                 refuse_coroutine(value)
         except BaseException as error:
+            end_if_forked(self._pid, error)
             run.error = error
             run.failure = failure = spec.classify(error, spec.context)
             if spec.is_counted(failure):
@@ -493,6 +504,9 @@ class Runner:
             )
             if given is not None:
                 given.take_outputs(delivery, ended.outputs)
+        except NoProcess:
+            run.stop = run.stop or "shutdown"  # given back, as when it stops: another worker may have a process for it
+            error = asyncio.CancelledError()
         except BaseException as caught:
             error = self._as_failure(run, caught)
         self._isolated_held -= 1
@@ -518,7 +532,6 @@ class Runner:
         began_s = self._clock.monotonic()
         run.is_begun = True
         run.began_s = began_s
-        run.began_at = began_s + self._offset_s
         limit_s = run.spec.timeout_s
         if has_limit and limit_s is not None:
             add = self._deadlines.add if run.spec.is_async else self._deadlines.add_threadsafe
@@ -582,10 +595,11 @@ class Runner:
                 return
             self._forget(run)
             self._report(run, SUCCESS if run.spec.is_snooze_success else IGNORED)
-            self._settle(run.delivery, run.spec, judge_value(value), run.began_at)
+            began_at = self._began_at(run)
+            self._settle(run.delivery, run.spec, judge_value(value), began_at)
             if isinstance(value, Discard):  # its job has ended, and not by a failure
                 now = self.now()
-                self.counts.ended(now, run.delivery, run.began_at, is_completed=False)
+                self.counts.ended(now, run.delivery, began_at, is_completed=False)
                 self.counts.ended_as(now, run.delivery, "completed", has_run=True)
             return
         is_cancelled = run.task is not None or not run.is_begun
@@ -616,15 +630,15 @@ class Runner:
     def _finish_completed(self, run: Run, result: bytes, reason: str) -> None:
         self._forget(run)
         delivery = run.delivery
-        now = self.now()
+        now, began_at = self.now(), self._began_at(run)
         if run.go is not _FREE:
-            self._guards.report(run.go, SUCCESS, now, slow_s=now - run.began_at if run.is_begun else 0.0)
+            self._guards.report(run.go, SUCCESS, now, slow_s=now - began_at if run.is_begun else 0.0)
         if reason:
             _logger.warning("%s job %s: %s", delivery.task, delivery.id, reason, extra=self._about(delivery))
         if run.is_settled:
-            self.counts.completed_itself(now, delivery, run.began_at)
+            self.counts.completed_itself(now, delivery, began_at)
         else:
-            self.counts.ended(now, delivery, run.began_at, is_completed=True)
+            self.counts.ended(now, delivery, began_at, is_completed=True)
             spec = run.spec
             self.settlements.append(
                 Settlement(
@@ -634,8 +648,8 @@ class Runner:
                     keep_s=spec.result_keep_s,
                     result=result,
                     reason=reason,
-                    elapsed_s=delivery.elapsed_s + now - run.began_at,
-                    started_at=run.began_at,
+                    elapsed_s=delivery.elapsed_s + now - began_at,
+                    started_at=began_at,
                 )
             )
         self._on_settled()
@@ -654,15 +668,15 @@ class Runner:
                 in_a_line(failure.message),
                 extra=self._about(delivery),
             )
-            self.counts.completed_itself(self.now(), delivery, run.began_at)
+            self.counts.completed_itself(self.now(), delivery, self._began_at(run))
             self._report(run, IGNORED)
             self._on_settled()
             return
         outcome = FAILURE if spec.is_counted(failure) else IGNORED
         self._report(run, outcome, f"{failure.error_name}: {failure.message}")
         if run.is_begun:
-            self.counts.ended(self.now(), delivery, run.began_at, is_completed=False)
-        self._settle(delivery, spec, verdict, run.began_at if run.is_begun else None, failure=failure)
+            self.counts.ended(self.now(), delivery, self._began_at(run), is_completed=False)
+        self._settle(delivery, spec, verdict, self._began_at(run) if run.is_begun else None, failure=failure)
 
     def _report(self, run: Run, outcome: Any, cause: str | None = None) -> None:
         if run.go is _FREE:

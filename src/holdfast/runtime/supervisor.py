@@ -209,7 +209,9 @@ class _Place:
     def is_running(self) -> bool:
         """Whether there is a process."""
         if self._process is not None and self._process.poll() is not None:
-            self.code, self._process = _code(self._process), None
+            # One that works hears of SIGTERM and ends by itself: one that the signal has ended had not begun to.
+            is_unbegun = self._process.returncode == -signal.SIGTERM
+            self.code, self._process = Exit.DRAINED if is_unbegun else _code(self._process), None
             self.line.close()
         return self._process is not None
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
+import traceback
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from holdfast.ports import WorkerRecord
 
@@ -33,6 +36,29 @@ def is_gone(mark: str) -> bool:
 def is_dead(worker: WorkerRecord, now: float) -> bool:
     """Whether a worker is none any more, though nobody has given it up yet: its lease is over, or its process gone."""
     return worker.seen_at + worker.lease_s <= now or is_gone(worker.process)
+
+
+def end_if_forked(pid: int, error: BaseException | None = None) -> None:
+    """End this process unless it has this id: it was forked by a user's code that came back, or raised, in the child.
+
+    There it would go on as a second worker, with the leases, the queues and the connections of the first.
+    """
+    if os.getpid() != pid:
+        _end(error)
+
+
+def _end(error: BaseException | None) -> NoReturn:
+    """As a program ends of this, but nothing is closed: it belongs to the parent."""
+    code = 0
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        traceback.print_exception(error)
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # there is none, nobody reads it, or it is closed
+            stream.flush()
+    os._exit(code)
 
 
 def _place() -> str:

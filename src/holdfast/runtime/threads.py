@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from contextvars import copy_context
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from holdfast.ports import Clock
+
+_logger = logging.getLogger("holdfast.worker")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,6 +48,7 @@ class Threads(Generic[W]):
         self._is_told = False
         self._is_closed = False
         self._ticking = False
+        self._is_short = False
         self.busy_s = _SHORT_S
         """How long a job takes, as a moving average."""
         self.running: set[W] = set()
@@ -95,11 +99,22 @@ class Threads(Generic[W]):
                 if self._idle > 0:
                     self._idle -= 1
                     self._permits.release()
-                elif self._started < self.size:
-                    self._started += 1
-                    threading.Thread(target=self._work, name=f"holdfast-{self._started}", daemon=True).start()
-                else:
+                elif self._started >= self.size or not self._start():
                     break
+
+    def _start(self) -> bool:
+        """Begin a thread; False while the machine has none to give, as with too little memory: `_tick` tries again."""
+        thread = threading.Thread(target=self._work, name=f"holdfast-{self._started + 1}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if not self._is_short:
+                _logger.error("no thread can be started for jobs, which wait: %s", error)
+            self._is_short = True
+            return False
+        self._started += 1
+        self._is_short = False
+        return True
 
     def _watch(self) -> None:
         if not self._ticking:

@@ -215,6 +215,8 @@ import os, signal, sys
 from concurrent.futures import thread as pools
 from holdfast.ring import Disruptor
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs ignore it
+
 class Slow:
     def __init__(self): self.seen = []
     def consume(self, elements): self.seen += elements
@@ -266,6 +268,7 @@ def test_a_ring_that_is_open_when_the_process_ends_is_closed_then() -> None:
     assert (done.returncode, done.stderr) == (0, ERRORS)
 
 
+@pytest.mark.usefixtures("in_background")
 @pytest.mark.parametrize(("how", "code"), [("SIGTERM", 128 + signal.SIGTERM), ("SIGINT", -signal.SIGINT)])
 def test_a_signal_inside_of_a_block_closes_the_ring(how: str, code: int) -> None:
     done = run(how)

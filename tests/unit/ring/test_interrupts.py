@@ -6,7 +6,9 @@ of a function, or a jump back. Each such point of the ring's own code is interru
 
 from __future__ import annotations
 
+import asyncio
 import dis
+import errno
 import functools
 import gc
 import itertools
@@ -278,3 +280,84 @@ def test_an_interrupt_of_produce_at_every_point_while_it_waits_and_while_it_does
     assert valve.elements == [*flat(taken), -1], "whole, once and in order"
     assert all(set(one) <= seen for one, has_returned in sent if has_returned)
     assert all(number > 25 for (_, is_full), number in points.items() if is_full), "it was interrupted as it waited"
+
+
+class Async:
+    """An async consumer that does what a sync one does."""
+
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
+
+    async def consume(self, elements: Any) -> None:
+        self._kept.consume(elements)
+
+    async def close(self) -> None:
+        self._kept.close()
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("is_late", [True, False], ids=["late", "never"])
+def test_an_interrupt_while_a_consumer_s_thread_is_started(
+    is_async: bool, is_late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may run when another was started in its place; or never, when it cannot even tell `start` that it is there."""
+    late: list[threading.Thread] = []
+
+    def interrupted_start(thread: threading.Thread) -> None:
+        monkeypatch.undo()
+        if is_late:
+            late.append(threading.Thread(target=thread._target))  # type: ignore[attr-defined]
+        else:
+            thread.run = lambda: None  # type: ignore[method-assign]
+            thread.start()
+        raise KeyboardInterrupt
+
+    kept = Kept()
+    ring = Disruptor[int](name="prices", size=64)
+    ring.register_consumer(Async(kept) if is_async else kept)
+    monkeypatch.setattr(threading.Thread, "start", interrupted_start)
+    with pytest.raises(KeyboardInterrupt):
+        ring.produce([1])
+    ring.produce([2, 3])
+    ring.close(PATIENCE_S)
+    for thread in late:
+        thread.start()
+        thread.join(PATIENCE_S)
+    assert kept.elements == [2, 3]
+    assert kept.closed == 1, "one of them alone has run"
+
+
+def test_a_consumer_for_which_no_loop_can_be_had_is_told_of_by_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    ring = Disruptor[int](name="prices", size=64)
+    ring.register_consumer(Async(Kept()))
+    monkeypatch.setattr(asyncio, "Runner", fail)
+    ring.start()
+    with pytest.raises(OSError, match="Too many open files"):
+        ring.close(PATIENCE_S)
+    with pytest.raises(RingClosed):
+        ring.produce([1])
+
+
+def test_an_interrupt_of_one_that_waits_for_a_time_does_not_end_the_consumer_that_wakes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A Condition that is interrupted as it takes its lock again releases it all the same, though `set` holds it."""
+    valve, main = Valve(), threading.current_thread()
+    ring = Disruptor[int](name="prices", size=4)
+    ring.register_consumer(valve, batch_size=4)
+    ring.produce([0, 1, 2, 3])
+    take_again = threading.Condition._acquire_restore  # type: ignore[attr-defined]
+
+    def interrupted_there(self: threading.Condition, state: object) -> None:
+        if threading.current_thread() is main:
+            raise KeyboardInterrupt
+        take_again(self, state)
+
+    monkeypatch.setattr(threading.Condition, "_acquire_restore", interrupted_there)
+    valve.permits.release(100)
+    ring.produce([4, 5], timeout=PATIENCE_S)
+    ring.close(PATIENCE_S)
+    assert valve.elements == [0, 1, 2, 3, 4, 5]

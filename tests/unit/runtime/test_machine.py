@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from holdfast.runtime import machine
-from holdfast.runtime.machine import Memory, check_disk, check_memory, left_memory
+from holdfast.runtime.machine import LARGEST_LOG, Memory, check_disk, check_file, check_memory, left_memory
 
 
 class Usage(NamedTuple):
@@ -114,3 +114,14 @@ def test_a_disk_fails_when_little_is_free(
 def test_a_folder_that_is_not_there_fails(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         check_disk(tmp_path / "gone")
+
+
+def test_a_log_that_grows_and_grows_fails(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    check_file(path)
+    with open(tmp_path / "shop.db-wal", "wb") as log:
+        log.truncate(LARGEST_LOG)
+        check_file(path)
+        log.truncate(LARGEST_LOG + 1)
+        with pytest.raises(OSError, match=r"shop\.db-wal has 256 MB and cannot begin anew: end what keeps on reading"):
+            check_file(path)

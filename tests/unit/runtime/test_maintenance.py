@@ -32,9 +32,12 @@ class LameStore(MemoryStore):
     losses = 0
     reclaims = 0
     prunes = 0
+    prune_s = 0.0
+    """How long it takes to prune; then there is always more."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
+        self.clock = clock
         self.tokens: list[bytes] = []
 
     async def reclaim(self, worker: str, token: bytes, limit: int) -> list[Delivery]:
@@ -51,6 +54,9 @@ class LameStore(MemoryStore):
 
     async def prune(self, limit: int) -> int:
         self.prunes += 1
+        if self.prune_s:
+            self.clock.advance(self.prune_s)
+            return limit
         return await super().prune(limit)
 
 
@@ -70,7 +76,7 @@ class Upkeep:
 
         self.task = task
 
-    def open(self) -> None:
+    def open(self, draw: float = 0.0) -> None:
         self.runner = Runner(
             store=self.store,
             specs=self.app.specs,
@@ -97,6 +103,7 @@ class Upkeep:
             clock=self.clock,
             outage=Outage(self.clock, lambda: 1.0),
             on_work=self._wake,
+            rng=lambda: draw,
         )
 
     def _wake(self) -> None:
@@ -155,6 +162,33 @@ async def test_records_are_pruned_once_a_minute(upkeep: Upkeep) -> None:
     upkeep.clock.advance(60.0)
     await upkeep.maintenance.once()
     assert upkeep.store.prunes == 2
+
+
+async def test_a_fleet_whose_workers_all_die_young_prunes_too(clock: ManualClock) -> None:
+    upkeep = Upkeep(clock)
+    for draw in (0.1, 0.5, 0.9):  # where in the minute each life begins
+        upkeep.open(draw)
+        await upkeep.maintenance.once()
+        clock.advance(10.0)
+        await upkeep.maintenance.once()
+        await upkeep.runner.close()
+    assert upkeep.store.prunes == 1
+
+
+async def test_pruning_goes_on_with_every_round_while_there_is_more_and_keeps_no_other_part_waiting(
+    upkeep: Upkeep,
+) -> None:
+    upkeep.store.prune_s = 0.3
+    upkeep.clock.advance(60.0)
+    async with asyncio.timeout(5):
+        await upkeep.maintenance.once()
+        assert (upkeep.store.prunes, upkeep.store.reclaims) == (4, 1), "as long as a round lasts"
+        await upkeep.maintenance.once()
+    assert (upkeep.store.prunes, upkeep.store.reclaims) == (8, 2)
+    upkeep.store.prune_s = 0.0
+    for _ in range(3):
+        await upkeep.maintenance.once()
+    assert upkeep.store.prunes == 9, "once there is no more, again in a minute"
 
 
 async def test_a_store_error_is_borne_and_everything_is_tried_again(upkeep: Upkeep) -> None:

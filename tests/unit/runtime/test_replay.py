@@ -257,6 +257,26 @@ async def test_a_batch_that_was_begun_is_left_to_its_worker_until_its_time_is_ov
     assert (await bench.step(started, "w2")).sent == 5
 
 
+async def test_letters_that_another_replay_sent_and_that_died_again_are_not_sent_by_a_batch_that_is_late(
+    clock: ManualClock,
+) -> None:
+    store = DyingStore(clock)
+    store.sent = Counter()
+    bench = Bench(clock, store)
+    ids = await bench.dead(5)
+    late, other = await Replays(store).start(ALL), await Replays(store).start(ALL)
+    value = await bench.value(late)
+    store.left, store.is_after = 2, False  # the batch is written down, and then its worker dies
+    with pytest.raises(StoreError):
+        await step(store, value, "w1", clock.now())
+    assert (await bench.step(other, "w2")).sent == 5
+    clock.advance(HOLD_S)
+    await bench.work(Change.BURY, "1-a")
+    assert (await bench.step(late, "w2")).state is ReplayState.DONE
+    await bench.work(Change.BURY, "1-a")
+    assert bench.runs == Counter(dict.fromkeys(ids, 2))
+
+
 async def test_a_hold_from_before_the_clock_was_set_back_holds_nobody(clock: ManualClock) -> None:
     store = DyingStore(clock)
     store.sent = Counter()

@@ -277,3 +277,14 @@ def test_a_supervisor_that_is_killed_while_a_process_starts_leaves_no_orphan(
     (pid,) = supervised.started()
     supervised.until(lambda: not is_alive(pid))
     assert "the supervisor is gone" in supervised.errors
+
+
+def test_a_stop_while_a_process_starts_is_a_stop_in_good_order(
+    supervised: Supervised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (supervised.folder / "sitecustomize.py").write_text(_SLOW_START)
+    monkeypatch.setenv("PYTHONPATH", str(supervised.folder), prepend=os.pathsep)
+    supervised.start(1)
+    supervised.until(lambda: len(supervised.started()) == 1)
+    supervised.send()
+    assert supervised.wait() == 0, "it had begun nothing"

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 
+import pytest
+
 from holdfast.clock import SystemClock
 from holdfast.runtime.threads import Threads
 from holdfast.testing import ManualClock
@@ -41,6 +43,28 @@ async def test_everything_submitted_is_run_once_and_handed_back_in_batches() -> 
     await until(lambda: len(pool.done) == 1000)
     assert sorted(ran) == sorted(pool.done) == list(range(1000))
     assert pool.batches < 1000
+    pool.threads.close()
+
+
+async def test_work_waits_while_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = 0
+
+    def refuse(_: threading.Thread) -> None:
+        nonlocal refused
+        refused += 1
+        raise RuntimeError("can't start new thread")
+
+    pool = Pool(2, lambda _: None)
+    with monkeypatch.context() as short:
+        short.setattr(threading.Thread, "start", refuse)
+        pool.threads.submit([1, 2, 3])
+        await until(lambda: refused > 3)
+    await until(lambda: sorted(pool.done) == [1, 2, 3])
+    assert [record.getMessage() for record in caplog.records] == [
+        "no thread can be started for jobs, which wait: can't start new thread"
+    ]
     pool.threads.close()
 
 

@@ -7,7 +7,6 @@ the slowest make room.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,8 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from holdfast.ops.api.problems import OUT_OF
 
 HEAD_WITHIN_S: Final = 10.0
 """Seconds for the head of a request, from the connection or from the answer before."""
@@ -33,7 +34,6 @@ _BACKLOG: Final = 512
 _MANY: Final = 1_048_576
 _TELL_EVERY_S: Final = 5.0
 _MAKE_ROOM_EVERY_S: Final = 0.5
-_OUT_OF: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _LOG: Final = logging.getLogger("holdfast.api")
 
 
@@ -85,7 +85,7 @@ def out_of_descriptors(protocol: type[PatientConnection]) -> Iterator[None]:
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         nonlocal told_at, made_at
         error = context.get("exception")
-        if not (isinstance(error, OSError) and error.errno in _OUT_OF and "accept" in context.get("message", "")):
+        if not (isinstance(error, OSError) and error.errno in OUT_OF and "accept" in context.get("message", "")):
             if others is None:
                 loop.default_exception_handler(context)
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 2.0
 """What clients are told to wait while the store is away."""
+
+OUT_OF: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""What the machine says when it has no descriptor or no memory to give."""
 
 _logger = logging.getLogger("holdfast.api")
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -156,7 +160,13 @@ async def _on_too_deep(request: Request, error: Exception) -> Response:
 
 
 def unexpected(error: Exception, where: str) -> Response:
-    """The answer for a bug: an id that is in the log beside the traceback, and nothing of what is inside."""
+    """The answer for a bug: an id that is in the log beside the traceback, and nothing of what is inside.
+
+    That the machine has nothing left to give is none: whoever asks again soon may be answered.
+    """
+    if isinstance(error, OSError) and error.errno in OUT_OF:
+        _logger.error("%s cannot be answered: %s", where, error)
+        return problem(503, "the server is out of file descriptors or memory", retry_after=RETRY_AFTER_S)
     number = new_id()
     _logger.error("error %s in %s", number, where, exc_info=error)
     return problem(500, f"an error of the server's own; its log has more under {number}")

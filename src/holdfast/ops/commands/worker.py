@@ -157,6 +157,7 @@ def _run(
     )
     log_to_stderr(log_format)
     found = _checked(target) if watch is None else _checked_or_broken(target)
+    start: dict[str, Any] = {}
     if found is not None:
         if unknown := sorted(set(settings.streams or ()) - set(found["streams"])):
             raise Unusable(f"--streams: {target} has no stream {unknown[0]!r}; it has {', '.join(found['streams'])}")
@@ -167,10 +168,6 @@ def _run(
             "watch": None if watch is None else str(watch),
             "page": None if page is None else page.url,
         }
-        if as_json:
-            echo_json({"kind": "start"} | start)
-        else:
-            tell_start(start, settings)
     supervisor = Supervisor(
         target,
         settings,
@@ -182,8 +179,13 @@ def _run(
         is_probed=place is not None,
     )
     with ExitStack() as block:
-        if place is not None:
-            _tell_port(place[0], _listening(block, supervisor, *place), as_json)
+        port = None if place is None else _listening(block, supervisor, *place)
+        if found is not None and as_json:
+            echo_json({"kind": "start"} | start)
+        elif found is not None:
+            tell_start(start, settings)
+        if place is not None and port is not None:
+            _tell_port(place[0], port, as_json)
         code = int(supervisor.run())
     if as_json:
         echo_json({"kind": "end", "code": code, "restarts": supervisor.restarts})

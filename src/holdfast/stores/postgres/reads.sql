@@ -47,6 +47,24 @@ GROUP BY 1, 2, 3 ORDER BY task COLLATE "C", name COLLATE "C"
 -- name: now
 SELECT :now AS holdfast
 
+-- What a claim may have to step over. Many are no trouble by themselves, as the index forgets them; see held_from_vacuum.
+-- name: dead_rows
+SELECT pg_stat_get_dead_tuples('holdfast_ready'::regclass) + pg_stat_get_dead_tuples('holdfast_delayed'::regclass)
+
+-- Who has kept dead rows from being forgotten for longest, if for so long: somebody could still ask for them.
+-- name: held_from_vacuum
+SELECT who, held_s FROM (
+    SELECT 'session ' || pid || coalesce(' (' || nullif(application_name, '') || ')', '') AS who,
+        extract(epoch FROM clock_timestamp() - xact_start)::float8 AS held_s
+    FROM pg_stat_activity
+    WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+        AND coalesce(backend_xmin, backend_xid) IS NOT NULL
+    UNION ALL
+    SELECT 'prepared transaction ' || quote_literal(gid), extract(epoch FROM clock_timestamp() - prepared)::float8
+    FROM pg_prepared_xacts WHERE database = current_database()
+) AS holder
+WHERE held_s >= %(held_s)s ORDER BY held_s DESC LIMIT 1
+
 -- The earliest due time of each lane's ready jobs: steps from lane to lane and from priority to priority in the index.
 -- name: oldest_ready
 WITH RECURSIVE step (lane, priority, due_at, n) AS (

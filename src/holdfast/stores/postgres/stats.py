@@ -14,6 +14,10 @@ from holdfast.types import JobState
 
 _SQL = load("reads.sql")
 _STEPS: Final = 2000
+DEAD_ROWS: Final = 50_000
+"""So many that cannot be forgotten make a claim take about three times as long as without."""
+HELD_S: Final = 30.0
+"""A transaction that is open for longer keeps many of them."""
 _decode_worker = json.Decoder(WorkerRecord).decode
 
 
@@ -29,6 +33,9 @@ def read_stats(db: Db, since_minute: int | None) -> Stats:
             totals = db.run(_SQL["totals"])
             ready = db.run(_SQL["oldest_ready"], limit=_STEPS)
             due = db.run(_SQL["oldest_due"], limit=_STEPS)
+            dead = db.run(_SQL["dead_rows"])
+        ((dead_rows,),) = dead.fetchall()
+        holders = db.rows(_SQL["held_from_vacuum"], held_s=HELD_S) if dead_rows > DEAD_ROWS else []
     oldest: dict[str, float] = {}
     for queue, due_at in ready.fetchall() + due.fetchall():
         name = plain(queue)
@@ -40,6 +47,11 @@ def read_stats(db: Db, since_minute: int | None) -> Stats:
         counts=[] if counts is None else [_count(*row) for row in counts.fetchall()],
         totals=[_count(*row) for row in totals.fetchall()],
         oldest_ready_at=oldest,
+        troubles=tuple(
+            f"{dead_rows:,} dead rows slow claims down, and vacuum cannot remove them: {plain(who)} has had a "
+            f"transaction open for {held_s:,.0f} s; end it"
+            for who, held_s in holders
+        ),
     )
 
 

@@ -12,7 +12,7 @@ LOST: Final = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
 """The connection is of no more use, and whether the server has done what it was asked for is not known."""
 
 _ELSEWHERE: Final = frozenset({"READONLY", "MASTERDOWN", "MOVED"})
-_FOR_PEOPLE: Final = frozenset({"NOAUTH", "WRONGPASS", "NOPERM", "DBINDEX"})
+_FOR_PEOPLE: Final = frozenset({"NOAUTH", "WRONGPASS", "NOPERM", "DBINDEX", "WRONGTYPE"})
 """Waiting helps against the others."""
 _WORDS: Final = {
     "OOM": "its memory is full, nothing was written; raise maxmemory, or prune what is kept, and it goes on by itself",
@@ -31,6 +31,7 @@ _WORDS: Final = {
         "there is no database of this number; there are 16 where nothing else is set, /0 to /15, and "
         "in a cluster /0 alone: write /0, and keep products apart by ?prefix="
     ),
+    "WRONGTYPE": "another program has keys under this prefix, nothing was written; give another one by ?prefix=",
     "NOREPLICAS": "too few replicas are connected, nothing was written; see min-replicas-to-write",
 }
 

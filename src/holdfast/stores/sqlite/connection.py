@@ -10,12 +10,17 @@ import apsw
 
 from holdfast.errors import StoreError
 from holdfast.ports import Clock
+from holdfast.stores.sqlite.damage import check_log, check_tables
 from holdfast.stores.sqlite.faults import translated
+from holdfast.stores.sqlite.mounts import network_disk
 from holdfast.stores.sqlite.queries import migrations
 from holdfast.stores.sqlite.rows import read_rows, read_value
 
 APPLICATION_ID: Final = 0x486F_6C64
 """`Hold`: how the file says whose it is."""
+
+LOG_BYTES: Final = 16 * 1024 * 1024
+"""What the log is cut down to when it begins anew, after somebody has read for long and let it grow."""
 
 _PATIENCE_S: Final = 10.0
 _PATIENCE_MS: Final = 10_000
@@ -26,6 +31,11 @@ def open_database(path: str, synchronous: str, clock: Clock) -> None:
     _check_path(path)
     db = connect(path, synchronous, clock)
     try:
+        db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # what is found damaged is left as it is
+        db.set_busy_timeout(_PATIENCE_MS)  # to read, too: others may be switching a new file to WAL
+        if synchronous != "NORMAL":
+            check_log(db, path)
+        check_tables(db, path)
         _migrate(db, path)
     except apsw.Error as error:
         raise translated(error, path) from error
@@ -59,6 +69,8 @@ def connect(path: str, synchronous: str, clock: Clock, *, is_writer: bool = True
         _use_wal(db, path, clock)
         db.execute(f"PRAGMA synchronous = {synchronous}")
         db.execute("PRAGMA fullfsync = 1")  # macOS: a plain fsync there does not reach the disk
+        db.execute("PRAGMA cell_size_check = 1")  # costs nothing, and tells a damaged page before it is followed
+        db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
         if is_writer:
             db.set_busy_timeout(0)
         else:
@@ -89,6 +101,11 @@ def _check_path(path: str) -> None:
         raise StoreError(f"{path}: the folder {folder} does not exist; create it, or give another path")
     if os.path.isdir(path):
         raise StoreError(f"{path}: this is a folder; give the path of a file, such as {os.path.join(path, 'jobs.db')}")
+    if kind := network_disk(folder):
+        raise StoreError(
+            f"{path}: it is on a network file system ({kind}), where SQLite's log is not safe; put the file on a local "
+            "disk, or use postgresql:// or redis://, which several machines can share"
+        )
     if not os.path.exists(path) and not os.access(folder, os.W_OK | os.X_OK):
         raise StoreError(f"{path}: the folder {folder} cannot be written; change its permissions, or give another path")
     if os.path.exists(path) and not os.access(path, os.R_OK | os.W_OK):
@@ -99,7 +116,6 @@ def _check_path(path: str) -> None:
 
 def _migrate(db: apsw.Connection, path: str) -> None:
     scripts = migrations()
-    db.set_busy_timeout(_PATIENCE_MS)  # to read, too: others may be switching a new file to WAL
     if _version_of(db, path) == len(scripts):
         return
     db.execute("BEGIN IMMEDIATE")

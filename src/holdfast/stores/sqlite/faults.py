@@ -6,7 +6,15 @@ import apsw
 
 from holdfast.errors import StoreAway, StoreError
 
-_BROKEN = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError, apsw.NoMemError, apsw.MisuseError)
+_BROKEN = (
+    apsw.IOError,
+    apsw.CorruptError,
+    apsw.NotADBError,
+    apsw.CantOpenError,
+    apsw.ReadOnlyError,  # it was opened while nothing could be written, and would stay so
+    apsw.NoMemError,
+    apsw.MisuseError,
+)
 
 
 class StillBusy(StoreAway):
@@ -20,6 +28,18 @@ class DiskFull(StoreAway):
 def disk_full(path: str) -> DiskFull:
     """The refusal while there is no room."""
     return DiskFull(f"{path}: disk is full, nothing was written; free some space and it goes on by itself")
+
+
+class Replaced(StoreError):
+    """Under the name of the database there is another file now, or none, or its log is gone."""
+
+
+def replaced(path: str) -> Replaced:
+    """The refusal of a process that has the former file open."""
+    return Replaced(
+        f"{path}: the file or its log was replaced, moved or deleted while in use, nothing was written; restart "
+        "every process that has it open"
+    )
 
 
 def is_broken(error: BaseException) -> bool:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import apsw
 
@@ -19,6 +19,7 @@ from holdfast.stores.sqlite.batch import Books
 from holdfast.stores.sqlite.clock import StoreClock, agree_on_clock, save_instant
 from holdfast.stores.sqlite.connection import connect, open_database
 from holdfast.stores.sqlite.faults import DiskFull, is_broken, translated
+from holdfast.stores.sqlite.forks import note_closed, note_opened
 from holdfast.stores.sqlite.locks import WorkerLocks
 from holdfast.stores.sqlite.news import News
 from holdfast.stores.sqlite.reserve import Reserve
@@ -159,7 +160,8 @@ class Opened:
 
     def __init__(self, path: str, synchronous: str, key_window_s: float, clock: Clock) -> None:
         self.pid = os.getpid()
-        self._path = path
+        self.path = path
+        note_opened(self)
         self._synchronous = synchronous
         self._key_window_s = key_window_s
         self._clock = clock
@@ -183,7 +185,7 @@ class Opened:
             settlement,
             limit_s,
             counts,
-            path=self._path,
+            path=self.path,
             clock=self._clock,
             borrow=self._lend,
             give_back=self._take_back,
@@ -203,16 +205,13 @@ class Opened:
                 books.db.close()
                 turn.close()
         self.locks.close()
-
-    def abandon(self) -> None:
-        """In a forked child: these connections are the parent's. Closing them here would harm it, so they are kept."""
-        _abandoned.append(self)
+        note_closed(self)
 
     def _lend(self) -> tuple[Books, Turn]:
         with self._mutex:
             if self._spare:
                 return self._spare.pop()
-        return self._books(), Turn(self._path, self._clock)
+        return self._books(), Turn(self.path, self._clock)
 
     def _take_back(self, books: Books, turn: Turn, is_broken_now: bool) -> None:
         with self._mutex:
@@ -232,23 +231,20 @@ class Opened:
         return Books(self._writing(), self.store_clock, Lanes(), self._key_window_s)
 
     def _writing(self) -> apsw.Connection:
-        return connect(self._path, self._synchronous, self._clock)
+        return connect(self.path, self._synchronous, self._clock)
 
     def _reading(self) -> apsw.Connection:
-        return connect(self._path, self._synchronous, self._clock, is_writer=False)
+        return connect(self.path, self._synchronous, self._clock, is_writer=False)
 
     def _agree_on_clock(self) -> StoreClock:
-        db, turn = self._writing(), Turn(self._path, self._clock)
+        db, turn = self._writing(), Turn(self.path, self._clock)
         try:
             turn.begin(db)
             store_clock = agree_on_clock(db, self._clock)
             turn.end(db)
         except apsw.Error as error:
-            raise translated(error, self._path) from error
+            raise translated(error, self.path) from error
         finally:
             db.close(True)
             turn.close()
         return store_clock
-
-
-_abandoned: list[Any] = []

@@ -66,7 +66,7 @@ _DURABILITY: Final = {
 
 
 class SqliteStore:
-    """Jobs in one file. It is opened by the first verb, and opened anew in a forked child.
+    """Jobs in one file. It is opened by the first verb. A process that was forked while it was open is refused it.
 
     `synchronous` [FULL]: every commit is on the disk before it is acknowledged. NORMAL is faster, and loses the last
     commits with the machine's power, though not with the process, so it is not called durable. `key_window_s`
@@ -233,10 +233,8 @@ class SqliteStore:
         with self._mutex:
             if self._is_closed:
                 raise StoreError(f"{self._path}: the store is closed")
-            if self._opened is not None:
-                if self._opened.pid == os.getpid():
-                    return self._opened
-                self._opened.abandon()
+            if self._opened is not None and self._opened.pid == os.getpid():
+                return self._opened
             self._opened = Opened(self._path, self._synchronous, self._key_window_s, self._clock)
             self._opened.store_clock.offset_s = self._offset_s
             return self._opened

@@ -10,7 +10,7 @@ import apsw
 
 from holdfast.clock import chance
 from holdfast.ports import Clock
-from holdfast.stores.sqlite.faults import StillBusy
+from holdfast.stores.sqlite.faults import StillBusy, replaced
 
 try:
     from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
@@ -18,6 +18,9 @@ try:
     _has_locks = True
 except ImportError:  # Windows: no queue, and so no promise of fairness
     _has_locks = False
+
+Files = tuple[tuple[int, int], ...]
+"""Device and number of each; nothing where one is missing."""
 
 _PATIENCE_S: Final = 10.0
 _RECENT_S: Final = 0.005
@@ -39,13 +42,27 @@ class Turn:
         self._shortest_s, self._longest_s = _URGENT_S if is_urgent else _NORMAL_S
         self._is_urgent = is_urgent
         self._ended_at = float("-inf")
+        self._db: apsw.Connection | None = None
+        self._files: Files = ()
         self._queue: int | None = None
         if _has_locks:
             with suppress(OSError):
                 self._queue = os.open(f"{path}.queue", os.O_RDWR | os.O_CREAT, 0o666)
 
     def begin(self, db: apsw.Connection) -> None:
-        """`BEGIN IMMEDIATE`; raises StillBusy when others hold the lock for ten seconds."""
+        """`BEGIN IMMEDIATE`; raises StillBusy when others hold the lock for ten seconds.
+
+        And Replaced when the files are not those any more that the connection has open: what it wrote would be lost.
+        """
+        self._take_lock(db)
+        files = _files(self._path)
+        if db is not self._db:
+            self._db, self._files = db, files
+        if not files or files != self._files:
+            db.execute("ROLLBACK")
+            raise replaced(self._path)
+
+    def _take_lock(self, db: apsw.Connection) -> None:
         monotonic = self._clock.monotonic
         if not self._is_urgent and monotonic() - self._ended_at < _RECENT_S and self._do_others_wait():
             self._clock.sleep(_between(*_PAUSE_S))
@@ -96,6 +113,18 @@ class Turn:
     def _leave_queue(self) -> None:
         if self._queue is not None:
             flock(self._queue, LOCK_UN)
+
+
+def _files(path: str) -> Files:
+    """What tells the database and its log from others of their names."""
+    found = []
+    for name in (path, f"{path}-wal"):
+        try:
+            stat = os.stat(name)
+        except OSError:
+            return ()
+        found.append((stat.st_dev, stat.st_ino))
+    return tuple(found)
 
 
 def _between(shortest: float, longest: float) -> float:

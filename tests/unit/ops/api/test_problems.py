@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 from pathlib import Path
 
@@ -85,6 +86,18 @@ async def test_states_may_be_given_several_times(front: Shopfront) -> None:
     await front.letters(5, 500)
     page = await front.ask("GET", "/jobs?state=completed&state=dead_letter&limit=5")
     assert len(page["items"]) == 2
+
+
+async def test_want_of_descriptors_is_no_bug_and_those_who_ask_again_may_be_answered(
+    front: Shopfront, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def short() -> None:
+        raise OSError(errno.EMFILE, "Too many open files", "/srv/s3cret")
+
+    monkeypatch.setattr(front.app.breakers, "alist", short)
+    answer = await front.client.get("/breakers")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+    assert "s3cret" not in answer.text
 
 
 async def test_a_bug_is_told_without_what_is_inside(front: Shopfront, monkeypatch: pytest.MonkeyPatch) -> None:

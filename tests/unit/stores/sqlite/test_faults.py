@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -208,20 +208,47 @@ async def test_after_a_failed_write_the_connection_is_not_used_again(
     check_books()
 
 
-async def test_a_forked_child_opens_the_store_for_itself(store: SqliteStore, check_books: CheckBooks) -> None:
+@pytest.mark.parametrize("is_new_store", [False, True])
+async def test_a_forked_child_is_refused_the_file_that_its_parent_has_open(
+    store: SqliteStore, path: Path, check_books: CheckBooks, is_new_store: bool
+) -> None:
     store.enqueue_now([new_job()])
+
+    def write() -> None:
+        (SqliteStore(path) if is_new_store else store).enqueue_now([new_job()])
+
+    with pytest.raises(AssertionError, match="forked from one that has the file open"):
+        in_a_child(write)
+    store.enqueue_now([new_job()])
+    assert len((await store.find(Query())).items) == 2
+    check_books()
+
+
+async def test_a_forked_child_opens_a_file_that_its_parent_has_closed(store: SqliteStore, path: Path) -> None:
+    store.enqueue_now([new_job()])
+    await store.close()
+
+    in_a_child(lambda: SqliteStore(path).enqueue_now([new_job()]))
+
+    assert len((await SqliteStore(path).find(Query())).items) == 2
+
+
+def in_a_child(do: Callable[[], object]) -> None:
+    """Fork, do it there, and fail as it did."""
+    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            store.enqueue_now([new_job()])
+            do()
+        except BaseException as error:
+            os.write(writing, str(error).encode())
+        finally:
             os._exit(0)
-        except BaseException:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)  # noqa: ASYNC222 - nothing else is to run meanwhile
-    assert os.waitstatus_to_exitcode(status) == 0
-    store.enqueue_now([new_job()])
-    assert len((await store.find(Query())).items) == 3
-    check_books()
+    os.close(writing)
+    with os.fdopen(reading, "rb") as line:
+        told = line.read().decode()
+    os.waitpid(child, 0)
+    assert not told, told
 
 
 @pytest.mark.parametrize("lines", [1, 7, 40])

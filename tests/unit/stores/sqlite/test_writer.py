@@ -192,6 +192,7 @@ def test_who_waits_too_long_for_the_lock_is_told(path: Path) -> None:
 def test_who_has_just_written_pauses_for_one_who_waits(path: Path) -> None:
     clock = ManualClock()
     first, second = apsw.Connection(str(path)), apsw.Connection(str(path))
+    first.execute("PRAGMA journal_mode = WAL")
     mine, other = Turn(str(path), clock), Turn(str(path), clock)
     mine.begin(first)
     mine.end(first)

@@ -109,7 +109,7 @@ async def list_queues(asker: FleetViewer) -> schemas.QueueList:
     return schemas.QueueList.model_construct(items=overview.queues)
 
 
-@router.post("/queues/{name:path}/pause", responses=changes())
+@router.post("/queues/{name:path}/pause", responses=changes(404))
 async def pause_queue(asker: FleetOperator, name: Name) -> schemas.QueueAnswer:
     """Start none of its jobs until it is resumed; what runs goes on."""
     await asker.app.queues.apause(checked_name("name", name))
@@ -117,7 +117,7 @@ async def pause_queue(asker: FleetOperator, name: Name) -> schemas.QueueAnswer:
     return await _queue(asker, name)
 
 
-@router.post("/queues/{name:path}/resume", responses=changes())
+@router.post("/queues/{name:path}/resume", responses=changes(404))
 async def resume_queue(asker: FleetOperator, name: Name) -> schemas.QueueAnswer:
     """Start its jobs again."""
     await asker.app.queues.aresume(checked_name("name", name))

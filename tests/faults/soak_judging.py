@@ -1,0 +1,111 @@
+"""The end of a soak: the two ledgers beside the store, when everything has come to rest."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec import json
+
+from holdfast.ports import Stats
+from holdfast.types import JobRecord
+from tests.faults.soak_ledger import ClientBook, EffectBook
+from tests.faults.soak_plan import Plan, Seen
+from tests.faults.soak_shop import DOOMED, TASKS, TICK_EVERY_S, doomed_below, is_doomed, is_refused
+from tests.faults.soak_verdicts import Verdict, at_least, at_most, bounded_backlog, flats, none_of
+
+_SLOWEST_ANSWER_S: Final = 5.0
+_KILLED: Final = "ended with 137"
+_ENDED: Final = re.compile(r"worker process \d+ (is replaced|ended with \d+|could not start)")
+
+
+def judge(
+    plan: Plan,
+    seen: Seen,
+    client: ClientBook,
+    effects: EffectBook,
+    records: Sequence[JobRecord],
+    stats: Stats,
+    now_s: float,
+) -> list[Verdict]:
+    """Every verdict. records: all that the store still has; now_s: when they were read, in monotonic time."""
+    acked, ticks = client.acked, len(effects.ticks)
+    mended = sum(effects.has_ended(number) for number in range(acked) if is_refused(number))
+    fewest, most = (ticked_s / TICK_EVERY_S for ticked_s in seen.ticked_s)
+    return [
+        none_of("no job is lost", lost(client, effects), acked),
+        none_of("no job runs again but for a failure or a kill", effects.unexcused(), acked),
+        none_of(
+            "the store has what the ledgers say", discrepancies(plan, client, effects, records, now_s), len(records)
+        ),
+        none_of(
+            "the counts add up", [*seen.miscounts, *miscounted(plan, seen, client, records, stats)], len(seen.gaps_s)
+        ),
+        none_of("nobody ends by himself", ended_by_themselves(seen), len(seen.killed)),
+        none_of("the server answers", seen.complaints, len(seen.answers_s)),
+        at_most("the server's slowest answer", max(seen.answers_s, default=0.0), _SLOWEST_ANSWER_S, "s"),
+        at_most("the longest time without a heartbeat", max(seen.gaps_s, default=0.0), plan.lease_s, "s"),
+        at_least("kills that hit a running job", seen.hits, 1),
+        at_least("dead letters that were replayed and completed", mended, 1),
+        at_least("ticks of the schedule that ran", ticks, fewest - 3),
+        at_most("ticks of the schedule", ticks, most + 2, "ticks"),
+        bounded_backlog([one["live"] for one in seen.samples], seen.rate, seen.drained_s, plan.limit_s),
+        *flats(seen.samples),
+    ]
+
+
+def lost(client: ClientBook, effects: EffectBook) -> list[int]:
+    """The jobs that were acked, and whose handler never came to its end."""
+    return [
+        number
+        for number in range(client.acked)
+        if not (effects.has_failed(number) if is_doomed(number) else effects.has_ended(number))
+    ]
+
+
+def discrepancies(
+    plan: Plan, client: ClientBook, effects: EffectBook, records: Iterable[JobRecord], now_s: float
+) -> list[str]:
+    """What is in the store and should not be, or the other way round."""
+    found = []
+    numbers = Counter[int]()
+    for record in records:
+        number = json.decode(record.payload)["number"]
+        numbers[number] += 1
+        expected = "dead_letter" if is_doomed(number) else "completed"
+        if record.state != expected:
+            found.append(f"{number} is {record.state.value}, not {expected}")
+        elif number >= client.attempted:
+            found.append(f"nobody enqueued {number}")
+        elif expected == "completed" and not effects.has_ended(number):
+            found.append(f"{number} is completed, and no handler has come to its end")
+    found += [f"{number} is there {n} times" for number, n in numbers.items() if n > 1]
+    late_s = now_s - plan.keep_s / 2  # what has ended since then is kept by now, whatever the clocks say
+    for number in range(client.acked):
+        if number not in numbers and effects.has_ended(number) and effects.ended_s(number) > late_s:
+            found.append(f"{number} was pruned before its time")
+    return found
+
+
+def miscounted(plan: Plan, seen: Seen, client: ClientBook, records: Iterable[JobRecord], stats: Stats) -> list[str]:
+    """Where the store's counts are not those of its jobs, or its totals not those of the ledgers."""
+    counted = Counter[str]()
+    for tally in stats.tallies:
+        if tally.task in (*TASKS, DOOMED):
+            counted[tally.state.value] += tally.n
+    there = Counter(record.state.value for record in records)
+    found = [] if +counted == there else [f"{dict(+counted)} are counted, {dict(there)} are there"]
+    completed = sum(one.n for one in stats.totals if one.task in TASKS and one.name == "completed")
+    ended = client.acked - doomed_below(client.acked)
+    # What was counted of a settlement that came too late is taken back, unless its worker is killed before.
+    if not ended <= completed <= ended + len(seen.killed) * plan.slots:
+        found.append(f"{completed} completions are counted in all, of {ended} jobs")
+    return found
+
+
+def ended_by_themselves(seen: Seen) -> list[str]:
+    """The processes that ended though nobody killed them, and those that did not end well when asked to."""
+    found = [word for word in _ENDED.findall(seen.log) if word != _KILLED]
+    return found + [f"{name} with exit code {code}" for name, code in seen.codes.items() if code]

@@ -1,0 +1,99 @@
+"""A soak as it was planned, as it was seen, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct, field
+
+from tests.faults.soak_verdicts import Verdict
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """How a soak is made.
+
+    work_s: what a job takes, about; so it is the places of the workers that are used up, and not the processors.
+    share: of the measured drain rate, as the load. burst_s: how long that is measured. limit_s: the backlog may be the
+    work of so many seconds. kills: it goes on until there were so many. keep_s: jobs are pruned so long after their
+    end.
+    """
+
+    store: str
+    seconds: float
+    processes: int = 4
+    concurrency: int = 8
+    threads: int = 4
+    work_s: float = 0.03
+    share: float = 0.8
+    burst_s: float = 15.0
+    sample_s: float = 5.0
+    look_s: float = 1.0
+    kill_s: tuple[float, float] = (3.0, 5.0)
+    kills: int = 1
+    ask_s: float = 3.0
+    replay_s: float = 10.0
+    keep_s: float = 20.0
+    lease_s: float = 5.0
+    limit_s: float = 15.0
+
+    @property
+    def slots(self) -> int:
+        """Jobs that run at a time."""
+        return self.processes * (self.concurrency + self.threads + 1)
+
+
+class Seen(Struct, kw_only=True):
+    """What was seen from outside while it went on, beside the ledgers."""
+
+    samples: list[dict[str, float]] = field(default_factory=list)
+    killed: set[int] = field(default_factory=set)
+    hits: int = 0
+    """Kills that cut off a running job."""
+    gaps_s: list[float] = field(default_factory=list)
+    """How long ago workers that live were heard of, at each look."""
+    answers_s: list[float] = field(default_factory=list)
+    """How long the server took for each of its answers."""
+    complaints: list[str] = field(default_factory=list)
+    """Answers of the server that were none."""
+    miscounts: list[str] = field(default_factory=list)
+    """Looks at which the store's counts did not go with the ledgers."""
+    codes: dict[str, int] = field(default_factory=dict)
+    """With what the programs ended when they were asked to."""
+    log: str = ""
+    """The supervisor's."""
+    rate: float = 0.0
+    drain_rate: float = 0.0
+    drained_s: float = 0.0
+    """From the last job's enqueueing until every job had ended."""
+    ticked_s: tuple[float, float] = (0.0, 0.0)
+    """For how long the schedule ran: since all workers were there, and since the first may have been."""
+
+
+class Soaked(Struct, frozen=True, kw_only=True):
+    """What came of a soak."""
+
+    store: str
+    minutes: float
+    rate: float
+    """Jobs a second that were enqueued."""
+    drain_rate: float
+    """Jobs a second that workers and a producer beside them do on this machine."""
+    done: int
+    kills: int
+    hits: int
+    """Kills that cut off a running job."""
+    acked: int
+    refused: int
+    """Times that the producer was told no, and asked again."""
+    lost: int
+    twice: int
+    dead: int
+    recoveries_s: Sequence[float]
+    seed: str
+    samples: Sequence[Mapping[str, float]]
+    verdicts: Sequence[Verdict]
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether everything held."""
+        return all(one.is_kept for one in self.verdicts)

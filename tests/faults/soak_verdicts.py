@@ -1,0 +1,130 @@
+"""What a soak must show, as functions of what was measured: each says whether it holds, and the figure it goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from statistics import median
+from typing import Final
+
+from msgspec import Struct
+
+FEWEST: Final = 24
+"""With fewer samples than these nothing is said about growth: it would be about the start alone."""
+_LAST: Final = 5
+
+
+class Verdict(Struct, frozen=True):
+    """One promise, and whether this run kept it."""
+
+    name: str
+    is_kept: bool
+    figure: str
+
+
+class Level(Struct, frozen=True, kw_only=True):
+    """When a figure counts as flat.
+
+    share, floor: it may rise by this share of its median, or by so much, whichever is more. A leak rises with the jobs,
+    of which a soak has hundreds of thousands: ten bytes for each are some megabytes, and more than any floor here.
+    is_saw: it rises until something cuts it back, again and again, so its peaks are compared, not its slope.
+    """
+
+    share: float
+    floor: float
+    is_saw: bool = False
+
+
+MEMORY: Final = Level(share=0.05, floor=3.0)
+"""MiB: Python takes memory in pieces of a megabyte, and each busier moment than all before costs some for good."""
+HANDLES: Final = Level(share=0.0, floor=3.0)
+"""File handles and threads: a connection that is being replaced is there twice for a moment."""
+SESSIONS: Final = Level(share=0.25, floor=6.0)
+"""Connections to a server: those of a worker that was just killed, and of the one in its place, are there together."""
+SAW: Final = Level(share=0.35, floor=8.0, is_saw=True)
+"""MiB of tables, which grow until jobs are pruned, and of logs, which grow until they are cut: whatever is never cut
+grows by half from the middle third to the last, and how high a peak is depends on what was going on just then."""
+
+
+def level_of(name: str) -> Level | None:
+    """How a sampled figure is judged; None for those that are only shown."""
+    if not name.startswith(("server.", "supervisor.", "producer.", "store.")):
+        return None
+    word = name.rpartition(".")[2]
+    if name == "store.fds":  # a database opens files as it likes, up to a limit of its own; sessions are ours
+        return None
+    if word == "rss_mib" and not name.startswith("store."):
+        return MEMORY  # not pss: what is shared would be theirs alone whenever others end
+    if name == "store.pss_mib":
+        return SAW  # the processes of PostgreSQL share a lot, and Redis has its tables there
+    if word in {"fds", "threads"}:
+        return HANDLES
+    if word == "sessions":
+        return SESSIONS
+    if word in {"file_mib", "tables_mib", "indexes_mib", "memory_mib", "wal_mib", "aof_mib"}:
+        return SAW
+    if word == "dead_rows":
+        return Level(share=0.5, floor=20_000, is_saw=True)
+    return None
+
+
+def flat(name: str, values: Sequence[float], level: Level) -> Verdict:
+    """Whether a figure stays where it is. The first third of the run, in which everything fills up, is left out.
+
+    A steady one: the robust slope (the median of the slopes between any two samples) over the last two thirds, and the
+    last samples beside the middle third: the slope does not see a jump at the end. A saw: the peaks of both thirds.
+    """
+    third = len(values) // 3
+    middle, rest = values[third : 2 * third], values[third:]
+    usual = median(rest)
+    room = max(level.floor, level.share * usual)
+    if level.is_saw:
+        growth = max(values[2 * third :]) - max(middle)
+        figure = f"peaks {max(middle):,.1f} and then {max(values[2 * third :]):,.1f}"
+    else:
+        rise = _slope(rest) * (len(rest) - 1)
+        jump = median(rest[-_LAST:]) - median(middle)
+        growth = max(rise, jump)
+        figure = f"{usual:,.1f}, {rise:+,.1f} by its slope, {jump:+,.1f} at the end"
+    return Verdict(f"{name} is flat", growth <= room, f"{figure} (room for {room:,.1f})")
+
+
+def _slope(values: Sequence[float]) -> float:
+    """A step, by Theil and Sen: outliers do not turn it."""
+    slopes = [(late - early) / (j - i) for (i, early), (j, late) in combinations(enumerate(values), 2)]
+    return median(slopes)
+
+
+def flats(samples: Sequence[Mapping[str, float]]) -> list[Verdict]:
+    """The verdict on every figure that is judged; none of a run that is too short to tell."""
+    if len(samples) < FEWEST:
+        return []
+    names = [(name, level) for name in samples[0] if (level := level_of(name)) is not None]
+    return [flat(name, [one[name] for one in samples], level) for name, level in names]
+
+
+def bounded_backlog(live: Sequence[float], rate: float, drained_s: float, limit_s: float) -> Verdict:
+    """The jobs that have not ended: no more than the work of a few seconds, and gone soon after the last was enqueued.
+
+    Delayed jobs and those of killed workers are among them.
+    """
+    usual = median(live[len(live) // 3 :]) if live else 0.0
+    is_kept = usual <= limit_s * rate and drained_s <= 2 * limit_s
+    figure = f"usually {usual:,.0f} jobs, {usual / rate:.1f} s of work; drained {drained_s:.1f} s after the last"
+    return Verdict("the backlog is bounded", is_kept, f"{figure} (bounds {limit_s:g} s and {2 * limit_s:g} s)")
+
+
+def none_of(name: str, found: Sequence[object], total: int) -> Verdict:
+    """A list that must be empty."""
+    shown = f", such as {', '.join(map(str, found[:3]))}" if found else ""
+    return Verdict(name, not found, f"{len(found):,} of {total:,}{shown}")
+
+
+def at_least(name: str, count: float, bound: float) -> Verdict:
+    """A number that must be reached, or the run shows nothing."""
+    return Verdict(name, count >= bound, f"{count:,.4g} (at least {bound:,.4g})")
+
+
+def at_most(name: str, value: float, bound: float, unit: str) -> Verdict:
+    """A number that must not be passed."""
+    return Verdict(name, value <= bound, f"{value:,.3g} {unit} (at most {bound:,.3g})")

@@ -1,0 +1,144 @@
+"""Row 2: workers are killed at their n-th call to the store: while they start, work, only beat, and stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from holdfast.runtime.runner import Room
+from tests.faults import checker
+from tests.faults.arena import Arena
+from tests.faults.checker import Fault
+from tests.faults.conftest import small_on
+from tests.faults.engines import SqliteEngine
+from tests.faults.load import Dice
+from tests.faults.report import Report, figures_of
+from tests.faults.shop import TARGET
+from tests.faults.workers import CLOCK, LEASE_S, SETTINGS, Fleet, poll
+from tests.servers import program
+
+PHASES: Final = ("start", "work", "beat", "stop")
+# How many such calls a thread makes in each of them at least: up to there a kill hits for certain.
+MOST: Final = {"start": 4, "work": 6, "beat": 3, "stop": 2}
+SERVER_CALLS: Final = ("sendto", "recvfrom")
+"""A request is not sent any more; or it is, and its answer is not read."""
+QUICK = replace(
+    SETTINGS, room=Room(concurrency=4, threads=2, isolates=1), lease_s=LEASE_S, heartbeat_s=0.2, grace_s=1.0
+)
+
+
+@pytest.fixture
+def strace() -> str:
+    return program("strace", "strace")
+
+
+@small_on("sqlite")
+def test_a_kill_at_any_call_to_the_store_loses_nothing(
+    arena: Arena, strace: str, is_full: bool, report: Report
+) -> None:
+    dice = Dice()
+    rounds = 16 if is_full else 1
+    hits: Counter[str] = Counter()
+    with arena.fleet() as fleet:
+        for number in range(rounds):
+            numbers = {
+                phase: 1 + (number if is_full else dice.below(most)) % (2 * most if is_full else most)
+                for phase, most in MOST.items()
+            }
+            calls = ("pwrite64",) if isinstance(arena.engine, SqliteEngine) else SERVER_CALLS
+            hits.update(_strike(arena, fleet, strace, calls[number % len(calls)], numbers))
+            _recover(arena)
+            evidence = arena.evidence(fleet)
+            assert checker.no_loss(evidence) + checker.one_terminal(evidence) == [], numbers
+        evidence = arena.evidence(fleet)
+
+    assert checker.check(replace(evidence, recovery_s=60.0)) == []
+    assert hits.total() >= rounds * len(PHASES) / 2, f"too few of the kills hit anything: {hits}"
+    if is_full:
+        assert set(hits) == set(PHASES), f"some kills hit nothing: {hits}"
+    report(
+        "a worker is killed at its n-th write, request or answer of the store: starting, working, idle, stopping",
+        injected=hits.total(),
+        # What it cut off was run by the test itself, when it came to it.
+        figures=replace(figures_of(evidence), recoveries=()),
+        note=f"places tried {rounds * len(PHASES)}, hit {', '.join(f'{hits[one]} in {one}' for one in PHASES)}; "
+        "violations 0",
+        seed=dice.seed,
+    )
+
+
+def _strike(arena: Arena, fleet: Fleet, strace: str, call: str, numbers: dict[str, int]) -> list[str]:
+    """Let four workers each reach its place, and say which were killed there."""
+    settings = msgspec.json.encode(QUICK).decode()
+    pids = {phase: fleet.start(QUICK) for phase in PHASES[1:]}
+    poll(lambda: {one.pid for one in arena.stats().workers} == set(pids.values()), 30, "the workers register")
+    at = CLOCK.monotonic()
+    with ExitStack() as tracers:
+        for phase in ("work", "beat"):
+            tracers.enter_context(_attached(strace, call, numbers[phase], pids[phase]))
+        prefix = (strace, "-D", *_options(call, numbers["start"]))
+        pids["start"] = fleet.run("holdfast.runtime.process", TARGET, settings, prefix=prefix)
+        known = arena.started()
+        arena.enqueue([arena.call(("work", "toil")[n % 2], n, seconds=0.02) for n in range(12)])
+        poll(lambda: arena.started() > known, 20, "something runs")
+        with _attached(strace, call, numbers["stop"], pids["stop"]):
+            fleet.send(pids["stop"], signal.SIGTERM)
+            fleet.wait(pids["stop"])
+        began_s = CLOCK.monotonic()
+        while set(pids.values()) & set(fleet.running) and CLOCK.monotonic() - began_s < 2.0:
+            CLOCK.sleep(0.02)
+    for pid in set(pids.values()) & set(fleet.running):  # fewer calls than that were made
+        fleet.send(pid, signal.SIGTERM)
+    codes = {phase: fleet.wait(pid) for phase, pid in pids.items()}
+    assert set(codes.values()) <= {0, 3, -signal.SIGKILL}, fleet.log()
+    hit = [phase for phase, code in codes.items() if code == -signal.SIGKILL]
+    fleet.faults += [Fault(f"{call} in {phase}", pids[phase], at, CLOCK.monotonic()) for phase in hit]
+    return hit
+
+
+@contextmanager
+def _attached(strace: str, call: str, number: int, pid: int) -> Iterator[None]:
+    """Trace every thread of a process, which is killed by the n-th such call that one of them makes from now on."""
+    tracer = subprocess.Popen([strace, *_options(call, number), "-p", str(pid)], stderr=subprocess.DEVNULL)
+    try:
+        poll(lambda: tracer.poll() is not None or _is_traced(pid), 20, "the tracer is there")
+        yield
+    finally:
+        tracer.terminate()
+        tracer.wait(20)
+
+
+def _options(call: str, number: int) -> Sequence[str]:
+    inject = f"inject={call}:signal=KILL:when={number}"
+    return ("-f", "-qq", "-o", os.devnull, "-e", f"trace={call}", "-e", inject)
+
+
+def _is_traced(pid: int) -> bool:
+    try:
+        return all(
+            "TracerPid:\t0" not in (thread / "status").read_text() for thread in Path(f"/proc/{pid}/task").iterdir()
+        )
+    except OSError:
+        return False
+
+
+def _recover(arena: Arena) -> None:
+    """Run what is left, all leases being over."""
+    store: Any = arena.app.store
+    if isinstance(arena.engine, SqliteEngine):  # which knows by itself that a process of this machine is gone
+        assert arena.engine.sql("PRAGMA integrity_check") == [("ok",)]
+    else:
+        store.clock_offset_s = 2 * LEASE_S
+    arena.app.run_until_idle()
+    store.clock_offset_s = 0.0
+    assert arena.unfinished() == 0

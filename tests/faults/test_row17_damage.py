@@ -1,0 +1,170 @@
+"""Row 17: bytes of the database or of its log are not what was written. It is refused, and never smaller."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast import App
+from holdfast.errors import StoreAway, StoreError
+from tests.faults.arena import Arena
+from tests.faults.engines import SqliteEngine
+from tests.faults.load import Dice
+from tests.faults.power_check import look
+from tests.faults.report import Figures, Report
+
+JOBS = 100
+LOGGED = 40
+"""Jobs that are in the log alone, each in a commit of its own."""
+SIZES = (1, 8, 512, 4096)
+"""Bytes that are spoilt at once: a flipped one, a sector, a page."""
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> tuple[Path, Path]:
+    """Two stores as a crash leaves them: one all in its database, with a copy; and one with commits in its log."""
+    calm, logged = tmp_path / "calm", tmp_path / "logged"
+    for folder in (calm, logged):
+        folder.mkdir()
+    with closing(Arena(calm, SqliteEngine(calm), is_audited=False)) as arena:
+        arena.enqueue([arena.call("work", n, ballast="x" * 200) for n in range(JOBS)])
+        arena.enqueue([arena.call("echo", {"name": n}) for n in range(JOBS)])
+        arena.app.run_until_idle()
+        arena.enqueue([arena.call("work", n) for n in range(JOBS)])
+        SqliteEngine(calm).sql(f"VACUUM INTO '{calm / 'copy.db'}'")
+    source = tmp_path / "source"
+    source.mkdir()
+    with closing(Arena(source, SqliteEngine(source), is_audited=False)) as arena:
+        arena.enqueue([arena.call("work", n) for n in range(LOGGED)], at_once=1)
+        # Not by this process: closing a file of SQLite's here would drop the locks on it.
+        subprocess.run(["cp", source / "shop.db", source / "shop.db-wal", logged], check=True)
+    return calm, logged
+
+
+def test_a_damaged_database_is_refused_or_has_every_job(
+    images: tuple[Path, Path], tmp_path: Path, is_full: bool, report: Report
+) -> None:
+    calm, _ = images
+    dice = Dice()
+    whole, _ = look(calm / "shop.db")
+    assert len(whole) == 3 * JOBS
+    original = (calm / "shop.db").read_bytes()
+    trials = 600 if is_full else 40
+    outcomes: Counter[str] = Counter()
+    for trial in range(trials):
+        path = tmp_path / "damaged.db"
+        _remove(path)
+        path.write_bytes(_spoilt(original, dice.below(len(original)), SIZES[trial % len(SIZES)], dice))
+        outcomes[_outcome(path, whole)] += 1
+
+    assert outcomes["refused"] > trials / 10, "hardly anything was damaged that matters: this run shows nothing"
+    assert set(outcomes) <= {"refused", "all jobs"}
+    path = tmp_path / "damaged.db"
+    _remove(path)
+    shutil.copy(calm / "copy.db", path)
+    assert _outcome(path, whole) == "all jobs"
+    report(
+        "1 to 4,096 bytes of the database are spoilt",
+        injected=trials,
+        figures=Figures(acked=len(whole), lost=0),
+        note=f"refused at the start {outcomes['refused']}, the others have every job; restored from a copy with all",
+        seed=dice.seed,
+    )
+
+
+def test_a_damaged_log_is_refused_unless_only_its_last_commit_is_hit(
+    images: tuple[Path, Path], tmp_path: Path, is_full: bool, report: Report
+) -> None:
+    _, logged = images
+    dice = Dice()
+    original = (logged / "shop.db-wal").read_bytes()
+    whole, _ = look(_copy(logged, tmp_path / "whole", original))
+    assert len(whole) == LOGGED
+    unproved = _start_of_last_commit(original)
+    trials = 400 if is_full else 48
+    outcomes: Counter[str] = Counter()
+    for trial in range(trials):
+        at = trial if trial < 32 else dice.below(len(original))  # its header, byte by byte
+        size = SIZES[trial % len(SIZES)] if trial >= 32 else 1
+        spoilt = _spoilt(original, at, size, dice)
+        path = _copy(logged, tmp_path / "damaged", spoilt)
+        outcome = _outcome(path, whole)
+        if outcome == "refused":
+            assert path.with_name("shop.db-wal").read_bytes() == spoilt, "what could be rescued was written over"
+        elif outcome != "all jobs":
+            assert at + size > unproved, f"{outcome} after byte {at}, and nobody was told"
+            outcome = "cut short"
+        outcomes[outcome] += 1
+
+    assert outcomes["refused"] > trials / 2
+    report(
+        "1 to 4,096 bytes of the write-ahead log are spoilt",
+        injected=trials,
+        figures=Figures(acked=LOGGED),
+        note=f"refused at the start {outcomes['refused']}, harmless {outcomes['all jobs']}; hit the last commit, which "
+        f"is left out without a word as if it had been cut short, {outcomes['cut short']}",
+        seed=dice.seed,
+    )
+
+
+def test_a_worker_does_not_start_on_a_damaged_file(images: tuple[Path, Path], tmp_path: Path) -> None:
+    calm, logged = images
+    original = (logged / "shop.db-wal").read_bytes()
+    folder = tmp_path / "damaged"
+    _copy(logged, folder, _spoilt(original, len(original) // 2, 8, Dice("damage")))
+    arena = Arena(calm, SqliteEngine(calm), is_audited=False)
+    with closing(arena), arena.fleet(url=f"sqlite:///{folder / 'shop.db'}") as fleet:
+        pid = fleet.start()
+        assert fleet.wait(pid, 30) not in {0, None}
+        assert "is damaged" in fleet.log(pid)
+
+
+def _start_of_last_commit(log: bytes) -> int:
+    """Where its frames begin, with the one before it, whose head proves that there was one before."""
+    frames = range(32, len(log), 24 + 4096)
+    commits = [at for at in frames if log[at + 4 : at + 8] != bytes(4)]
+    return commits[-2]
+
+
+def _copy(logged: Path, folder: Path, log: bytes) -> Path:
+    folder.mkdir(exist_ok=True)
+    _remove(folder / "shop.db")
+    shutil.copy(logged / "shop.db", folder)
+    (folder / "shop.db-wal").write_bytes(log)
+    return folder / "shop.db"
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _spoilt(data: bytes, at: int, size: int, dice: Dice) -> bytes:
+    """Other bytes at this place."""
+    end = min(len(data), at + size)
+    other = bytes(one ^ (1 + dice.below(255)) for one in data[at:end])
+    return data[:at] + other + data[end:]
+
+
+def _outcome(path: Path, whole: frozenset[str]) -> str:
+    """What becomes of one who opens it and looks at everything."""
+    app = App(f"sqlite:///{path}")
+    refusal: StoreError | None = None
+    try:
+        app.store.capabilities  # noqa: B018 - asking opens it
+    except StoreError as error:
+        refusal = error
+    finally:
+        app.close()
+    if refusal is not None:
+        assert "\n" not in str(refusal)
+        assert str(refusal).startswith(str(path))
+        assert not isinstance(refusal, StoreAway), refusal  # a worker would wait for it
+        return "refused"
+    held, _ = look(path)
+    return "all jobs" if held == whole else f"{len(whole - held)} fewer"

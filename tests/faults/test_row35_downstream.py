@@ -1,0 +1,123 @@
+"""Row 35: a service that jobs call is dead, then flaps, then hangs, then is well. The shared breaker spares it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from holdfast.runtime.runner import Room
+from tests.faults import checker
+from tests.faults.arena import Arena, completed
+from tests.faults.conftest import full_only, waits
+from tests.faults.downstream import Downstream, Mode, Seen, most_in_flight
+from tests.faults.downstream_shop import PORT, RECOVERY_S, TARGET, THRESHOLD, TRIALS, add_call
+from tests.faults.engines import Engine
+from tests.faults.load import Dice
+from tests.faults.report import Report, figures_of
+from tests.faults.workers import CLOCK, SETTINGS, poll
+
+pytestmark = waits
+ROOM = Room(concurrency=4, threads=4, isolates=1)
+FAULTY: tuple[Mode, ...] = ("fail", "hang")
+stores = pytest.mark.parametrize(
+    "engine", ["sqlite", *(pytest.param(name, marks=full_only) for name in ("postgres", "redis"))], indirect=True
+)
+
+
+@pytest.fixture
+def dice() -> Dice:
+    """Chance that a seed repeats."""
+    return Dice()
+
+
+@pytest.fixture
+def downstream(dice: Dice) -> Iterator[Downstream]:
+    """The service."""
+    with closing(Downstream(dice)) as downstream:
+        yield downstream
+
+
+@pytest.fixture
+def arena(tmp_path: Path, engine: Engine, downstream: Downstream) -> Iterator[Arena]:
+    """With jobs that call it."""
+    with closing(Arena(tmp_path, engine)) as arena:
+        add_call(arena.app, tmp_path / "effects", downstream.port)
+        yield arena
+
+
+@stores
+def test_a_shared_breaker_spares_a_service_that_is_down_and_no_job_is_lost(
+    arena: Arena, downstream: Downstream, dice: Dice, is_full: bool, report: Report
+) -> None:
+    jobs, workers, trials = (2_000, 3, 20) if is_full else (100, 2, 2)
+    began_s: dict[Mode, float] = {}
+
+    def begin(mode: Mode) -> None:
+        downstream.mode = mode
+        began_s[mode] = CLOCK.monotonic()
+
+    with arena.fleet() as fleet:
+        settings = msgspec.json.encode(replace(SETTINGS, room=ROOM)).decode()
+        for _ in range(workers):
+            fleet.run("holdfast.runtime.process", TARGET, settings, env={PORT: str(downstream.port)})
+        poll(lambda: len(arena.stats().workers) == workers, 30, "all workers register")
+        begin("fail")
+        arena.enqueue([arena.call("call", number) for number in range(jobs)])
+        poll(lambda: len(_split(downstream.calls("fail"))[1]) >= trials, 120, "trials while it fails")
+        begin("flap")
+        poll(lambda: len(downstream.calls("flap")) >= 2 * trials, 120, "calls while it flaps")
+        begin("hang")
+        poll(lambda: len(_split(downstream.calls("hang"))[1]) >= trials, 120, "trials while it hangs")
+        begin("ok")
+        arena.quiesce(120)
+        fleet.stop()
+        evidence = arena.evidence(fleet)
+    calls = downstream.calls()
+
+    assert checker.check(evidence) == []
+    assert completed(evidence) == jobs
+    # Each call is an attempt, and nothing else is: what the breaker kept back cost none.
+    assert Counter(one.job for one in calls) == Counter(one.job for one in evidence.effects if one.what == "start")
+    assert {one.job: one.attempt for one in sorted(evidence.effects, key=lambda one: one.attempt)} == Counter(
+        one.job for one in calls
+    )
+    while_open, opened_s = 0, []
+    for mode in FAULTY:
+        first, then = _split(downstream.calls(mode))
+        opened_at = _ended(first, THRESHOLD)
+        opened_s.append(opened_at - first[0].at)
+        while_open += sum(one.at > opened_at for one in first)
+        # Those that were in flight, and of each worker as many again while what it has to tell is on its way.
+        assert len(first) <= THRESHOLD + 2 * workers * ROOM.threads, f"in mode {mode}: {first}"
+        assert most_in_flight(then) <= TRIALS, f"in mode {mode}: {then}"
+    closed_s = _ended(downstream.calls("ok"), TRIALS) - began_s["ok"]
+    report(
+        "the service that jobs call answers 500, then every other time, then never, then well again",
+        injected=3,
+        figures=figures_of(evidence),
+        note=(
+            f"{THRESHOLD} failures over {workers} workers open the breaker, after {opened_s[0]:.2f} s; calls begun in "
+            f"the {RECOVERY_S:g} s after that {while_open}; trials in flight at most {TRIALS}; closed "
+            f"{closed_s:.2f} s after it was well"
+        ),
+        seed=dice.seed,
+    )
+
+
+def _split(calls: list[Seen]) -> tuple[list[Seen], list[Seen]]:
+    """Those until so many have failed as open the breaker, and while it is open for certain; and those after that."""
+    ends_at = _ended(calls, THRESHOLD) + RECOVERY_S
+    return [one for one in calls if one.at < ends_at], [one for one in calls if one.at >= ends_at]
+
+
+def _ended(calls: list[Seen], count: int) -> float:
+    """When so many of them had ended."""
+    ends = sorted(one.until for one in calls if one.until is not None)
+    return ends[count - 1] if len(ends) >= count else math.inf

@@ -1,0 +1,168 @@
+"""Row 39 on servers: the disk of PostgreSQL, or of Redis's append-only file, is full. Nothing acked is lost."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import StoreError
+from tests.faults import checker, load
+from tests.faults.arena import Arena, completed
+from tests.faults.checker import Fault
+from tests.faults.conftest import AUDITED, full_only, waits
+from tests.faults.engines import PostgresEngine, RedisEngine
+from tests.faults.report import Report, figures_of
+from tests.faults.small_disk import small_disk
+from tests.faults.storm import CALM
+from tests.faults.workers import CLOCK, poll
+from tests.servers import PostgresServer, RedisServer, Server
+
+pytestmark = waits
+_MB = 1024 * 1024
+IN_A_ROW = 5
+MOST = 3_000
+_SETTLED_S = 60.0
+
+
+@pytest.mark.parametrize("policy", ["everysec", pytest.param("always", marks=full_only)])
+def test_a_full_disk_under_redis_refuses_new_jobs_and_loses_none(tmp_path: Path, policy: str, report: Report) -> None:
+    server = RedisServer({**AUDITED, "appendfsync": policy})
+    with _on_small_disk(server, size_mb=6, ballast_mb=2), closing(RedisEngine(server)) as engine:
+        note = _fill_and_free(
+            Arena(tmp_path, engine, is_audited=False), server, f"appendfsync {policy}", report, "redis"
+        )
+    assert ("started again" in note) is (policy == "always")
+
+
+@full_only
+def test_a_full_disk_under_postgres_refuses_new_jobs_and_loses_none(tmp_path: Path, report: Report) -> None:
+    options = {"fsync": "on", "max_wal_size": "48MB", "min_wal_size": "32MB"}
+    server = PostgresServer(options)
+    with _on_small_disk(server, size_mb=150, ballast_mb=40), closing(PostgresEngine(server)) as engine:
+        arena = Arena(tmp_path, engine, is_audited=False)
+        _fill_and_free(arena, server, "its whole data directory", report, "postgres")
+
+
+@full_only
+def test_a_full_disk_under_the_log_of_postgres_crashes_it_and_loses_nothing(tmp_path: Path, report: Report) -> None:
+    server = PostgresServer({"fsync": "on", "max_wal_size": "4GB", "checkpoint_timeout": "1h"})
+    with server:
+        server.kill()
+        log = server.folder / "data" / "pg_wal"
+        kept = log.rename(server.folder / "kept")
+        log.mkdir()
+        with small_disk(log, 100):
+            shutil.copytree(kept, log, dirs_exist_ok=True)
+            subprocess.run(["chown", "-R", f"{server.folder.owner()}:", log], check=True)
+            log.chmod(0o700)
+            (log / "ballast").write_bytes(bytes(50 * _MB))
+            (server.folder / "ballast").symlink_to(log / "ballast")
+            try:
+                server.start()
+                with closing(PostgresEngine(server)) as engine:
+                    arena = Arena(tmp_path, engine, is_audited=False)
+                    _fill_and_free(arena, server, "the disk of its log alone, which makes it crash", report, "postgres")
+                assert "PANIC" in server.log.read_text(), "its log had room: this run shows nothing"
+            finally:
+                server.kill()
+
+
+@contextmanager
+def _on_small_disk(server: Server, *, size_mb: int, ballast_mb: int) -> Iterator[None]:
+    """Start a server whose folder is a small disk of its own, of which some is taken."""
+    owner = server.folder.owner()
+    try:
+        with small_disk(server.folder, size_mb):
+            shutil.chown(server.folder, owner)
+            server.start()
+            _ballast(server).write_bytes(bytes(ballast_mb * _MB))
+            try:
+                yield
+            finally:
+                server.kill()
+    finally:
+        shutil.rmtree(server.folder)
+
+
+def _ballast(server: Server) -> Path:
+    return server.folder / "ballast"
+
+
+def _fill_and_free(arena: Arena, server: Server, what: str, report: Report, store: str) -> str:
+    """Let a worker and a producer meet the full disk, free some of it, and see that all goes on."""
+    with closing(arena), arena.fleet() as fleet:
+        fleet.supervise(1, CALM)
+        running = arena.enqueue([arena.call("work", n, seconds=1.0) for n in range(4)])
+        poll(lambda: arena.started() == 4, 30, "jobs run")
+        began_s = CLOCK.monotonic()
+        refusals = _fill(arena)
+        words = sorted({str(one).partition(": ")[2][:80] for one in refusals})
+        _ballast(server).resolve().unlink()
+        freed_s = CLOCK.monotonic()
+        note = f"{what}: refused {len(refusals)} times"
+        if _has_ended(server) or not _comes_back(arena, 20.0):
+            server.kill()
+            server.start()  # an operator's part, or systemd's
+            note += ", the server ended and was started again"
+            assert _comes_back(arena, 20.0), f"it is not accepted again: {words}"
+        note += f", accepted again {CLOCK.monotonic() - freed_s:.1f} s after there was room"
+        arena.quiesce(_SETTLED_S)
+        healed_s = CLOCK.monotonic()
+        fleet.stop()
+        evidence = arena.evidence(fleet)
+    assert all("\n" not in str(one) for one in refusals)
+    pids = {one.pid for one in evidence.effects}
+    evidence.faults = [Fault("full disk", pid, began_s, healed_s) for pid in pids]
+    evidence.recovery_s = healed_s - began_s
+    assert checker.check(evidence) == []
+    assert completed(evidence) >= len(arena.client.acked)
+    assert set(running) <= evidence.jobs.keys()
+    report(f"the disk of {store} is full", injected=len(refusals), figures=figures_of(evidence), note=note, store=store)
+    return note
+
+
+def _has_ended(server: Server) -> bool:
+    """Whether the server has left by itself; nobody has waited for it yet."""
+    return Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def _fill(arena: Arena) -> list[StoreError]:
+    """Enqueue until the store refuses several times in a row; what it said."""
+    refusals: list[StoreError] = []
+    in_a_row = 0
+    for number in range(MOST):
+        try:
+            load.enqueue(arena.app, arena.client, [arena.call("work", number, ballast=_noise(number))])
+            in_a_row = 0
+        except StoreError as error:
+            refusals.append(error)
+            in_a_row += 1
+        if in_a_row == IN_A_ROW:
+            return refusals
+    raise AssertionError("the disk is not full: this run shows nothing")
+
+
+def _noise(number: int) -> str:
+    """100 kB that hardly get smaller when they are compressed."""
+    return "".join(hashlib.sha256(f"{number} {part}".encode()).hexdigest() for part in range(1_600))
+
+
+def _comes_back(arena: Arena, within_s: float) -> bool:
+    def is_accepted() -> bool:
+        try:
+            arena.enqueue([arena.call("work", 0)])
+        except StoreError:
+            return False
+        return True
+
+    try:
+        poll(is_accepted, within_s, "a new job is accepted")
+    except AssertionError:
+        return False
+    return True

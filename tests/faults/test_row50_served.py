@@ -1,0 +1,48 @@
+"""Row 50 on the running server: strings that are code to somebody, in every place that takes one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+
+from holdfast.ops.api.tokens import make_token
+from tests.faults.api_server import ApiProcess
+from tests.faults.arena import Arena
+from tests.faults.conftest import every_store, full_only
+from tests.faults.report import Report
+from tests.faults.test_row50_injection import EXACT, FILTERS, HOSTILE, IN_BODIES, IN_PATHS, Attack
+
+TOKENS = {f"caller {number}": make_token(name=f"caller {number}", role="admin") for number in range(len(HOSTILE))}
+
+
+@full_only
+@every_store
+async def test_what_is_code_to_somebody_is_text_to_the_running_server(
+    arena: Arena, tmp_path: Path, report: Report
+) -> None:
+    kept = set(arena.enqueue([arena.call("echo", f"kept {number}") for number in range(5)]))
+    asked = 0
+    with ApiProcess(tmp_path, arena.engine.url, tokens=TOKENS, options=["--allow-simulation"]) as server:
+        for number, text in enumerate(HOSTILE):
+            headers = server.bearer(f"caller {number}")  # so nobody comes to the end of a rate
+            async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=30) as client:
+                attack = Attack(client)
+                for path, names in FILTERS.items():
+                    for name in names:
+                        found = await attack.filter(path, name, text)
+                        assert name not in EXACT or not found & kept, (path, name, text)
+                for route in IN_PATHS:
+                    await attack.act(route, text)
+                for field in IN_BODIES:
+                    await attack.submit(field, text)
+                assert attack.broken == []
+                asked += attack.asked
+        assert "Traceback" not in server.log, server.log[-2000:]
+    left = await arena.app.store.get(list(kept))
+    assert [one.state.value if one else "gone" for one in left] == ["queued"] * 5
+    report(
+        f"{len(HOSTILE)} strings of SQL, Lua, patterns, paths and keys, in every place of the running server",
+        injected=asked,
+        note="5xx 0, jobs lost 0",
+    )

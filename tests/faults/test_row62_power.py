@@ -1,0 +1,132 @@
+"""Row 62: the power fails, at any write. What was acked is on the disk, whatever else of the writes got there."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast import App
+from tests.faults import checker
+from tests.faults.arena import Arena, completed
+from tests.faults.checker import Fault
+from tests.faults.engines import SqliteEngine
+from tests.faults.load import Dice
+from tests.faults.power import Event
+from tests.faults.power_check import FILES, Cut, cuts, events_of, ledger_of, record
+from tests.faults.report import Figures, Report
+from tests.faults.workers import CLOCK
+from tests.servers import program
+
+JOBS = 30
+BALLAST = 110_000
+"""Bytes a job: together they fill the log, which is moved into the database on the way, and not only at the end."""
+
+
+@pytest.fixture
+def strace() -> str:
+    return program("strace", "strace")
+
+
+def test_a_power_cut_at_any_write_loses_nothing_that_was_acked(
+    strace: str, tmp_path: Path, is_full: bool, report: Report
+) -> None:
+    dice = Dice()
+    folder = tmp_path / "recorded"
+    folder.mkdir()
+    record(strace, folder, str(JOBS), str(BALLAST if is_full else BALLAST // 10), "work")
+    events = events_of(folder)
+    assert _moves(events, folder) > int(is_full), "the log was not moved into the database: this run shows nothing"
+    places = _places(events, folder, dice, is_full)
+    likely = [lambda: False, *([lambda: dice.draw() < 0.5] * (3 if is_full else 1)), lambda: dice.draw() < 0.9]
+
+    found = list(cuts(events, folder, tmp_path / "cut", places, likely))
+
+    assert _broken(found) == []
+    assert sum(bool(cut.acked) for cut in found) > len(found) / 2, "cuts came before there was anything to lose"
+    assert {len(cut.acked) for cut in found} >= {0, JOBS}
+    report(
+        "the power fails after a write or sync; what was not synced is lost, in whole or by sectors",
+        injected=len(found),
+        figures=Figures(acked=JOBS, lost=0),
+        note=f"at {len(places)} of {len(events)} places, each {len(likely)} times; files damaged 0",
+        seed=dice.seed,
+    )
+
+
+def test_after_a_power_cut_the_work_goes_on(strace: str, tmp_path: Path, report: Report) -> None:
+    dice = Dice()
+    folder, rest = tmp_path / "recorded", tmp_path / "rest"
+    folder.mkdir()
+    record(strace, folder, "10", "10", "work")
+    events = events_of(folder)
+    place = len(events) // 2 + dice.below(len(events) // 3)
+    (cut,) = cuts(events, folder, rest, [place], [lambda: False])
+    shutil.copy(folder / "effects", rest / "effects")
+
+    with closing(Arena(rest, SqliteEngine(rest), is_audited=False)) as arena:
+        arena.client = ledger_of(folder)
+        arena.client.acked = sorted(cut.acked)
+        began_s = CLOCK.monotonic()
+        arena.app.run_until_idle()
+        evidence = arena.evidence()
+
+    assert cut.acked, "nothing had been promised: this run shows nothing"
+    evidence.faults = [Fault("power cut", one.pid, 0.0, began_s) for one in evidence.effects]
+    evidence.recovery_s = float("inf")
+    assert checker.check(evidence) == []
+    assert completed(evidence) == len(cut.held)
+
+
+def test_a_store_that_does_not_wait_for_the_disk_is_labelled_and_found_out(
+    strace: str, tmp_path: Path, is_full: bool, report: Report
+) -> None:
+    folder = tmp_path / "recorded"
+    folder.mkdir()
+    record(strace, folder, "10", "10", "go", options="?synchronous=normal")
+    events = events_of(folder)
+    found = list(
+        cuts(events, folder, tmp_path / "cut", range(1, len(events) + 1, 1 if is_full else 10), [lambda: False])
+    )
+
+    assert [cut for cut in found if cut.damage != "ok"] == []
+    lost = max(len(cut.lost) for cut in found)
+    assert lost > 0, "a power cut lost nothing that was never synced: the model cannot find anything"
+    with closing(App(f"sqlite:///{tmp_path / 'labelled.db'}?synchronous=normal")) as app:
+        assert not app.store.capabilities.is_durable
+    report(
+        "the power fails, with synchronous=normal, which the store labels as not durable",
+        injected=len(found),
+        note=f"up to {lost} of 10 acked jobs lost, files damaged 0",
+    )
+
+
+def test_syncs_that_are_left_out_are_found(strace: str, tmp_path: Path) -> None:
+    folder = tmp_path / "recorded"
+    folder.mkdir()
+    record(strace, folder, str(JOBS), str(BALLAST // 10), "go")
+    events = [event for event in events_of(folder) if event.what != "sync" or event.path.endswith("-journal")]
+    dice = Dice("planted")
+    places = range(len(events) // 2, len(events) + 1, 40)
+    found = cuts(events, folder, tmp_path / "cut", places, [lambda: False, lambda: dice.draw() < 0.9])
+    assert _broken(list(found)) != []
+
+
+def _moves(events: list[Event], folder: Path) -> int:
+    """How often the log was moved into the database: each time the database is synced."""
+    return sum(event.what == "sync" and event.path == str(folder / FILES[0]) for event in events)
+
+
+def _places(events: list[Event], folder: Path, dice: Dice, is_full: bool) -> list[int]:
+    """After how many events the power fails: before and after syncs, and at random places."""
+    names = {str(folder / name) for name in (*FILES, "client")} | {str(folder)}
+    matter = [n for n, event in enumerate(events, start=1) if event.path in names]
+    syncs = [n for n, event in enumerate(events, start=1) if event.what == "sync"]
+    near = {n + step for n in syncs[:: 1 if is_full else max(1, len(syncs) // 10)] for step in (-1, 0)}
+    return sorted({*near, *(matter[dice.below(len(matter))] for _ in range(150 if is_full else 15)), len(events)})
+
+
+def _broken(found: list[Cut]) -> list[Cut]:
+    return [cut for cut in found if cut.lost or cut.damage != "ok"]

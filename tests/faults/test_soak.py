@@ -1,0 +1,350 @@
+"""The soak, in a few seconds; and each of its verdicts, which must be able to say no."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import json
+from msgspec.structs import replace
+
+from holdfast.ports import Count, Stats, Tally
+from holdfast.types import JobRecord, JobState
+from tests.faults import soak_ledger
+from tests.faults.checker import quantile
+from tests.faults.conftest import full_only, waits
+from tests.faults.report import Figures, Report
+from tests.faults.soak import finding_of
+from tests.faults.soak_judging import judge
+from tests.faults.soak_ledger import ClientBook, ClientPen, EffectBook, EffectPen
+from tests.faults.soak_plan import Plan, Seen, Soaked
+from tests.faults.soak_run import soak
+from tests.faults.soak_shop import is_doomed
+from tests.faults.soak_verdicts import FEWEST, SAW, Level, flat, flats, level_of
+from tests.faults.workers import CLOCK, ROOT, poll
+from tests.servers import children
+
+JOBS = 400
+SMALL = Plan(
+    store="sqlite",
+    seconds=3.0,
+    processes=2,
+    burst_s=1.0,
+    sample_s=0.5,
+    look_s=0.2,
+    kill_s=(0.8, 1.2),
+    kills=2,
+    ask_s=1.0,
+    replay_s=1.0,
+)
+
+
+# ---- the real thing, small
+
+
+@waits
+def test_a_short_soak_keeps_every_promise(tmp_path: Path, report: Report) -> None:
+    found = soak(SMALL, tmp_path / "run")
+    assert [one for one in found.verdicts if not one.is_kept] == []
+    assert found.kills >= 2
+    assert found.hits == found.kills, "a kill hit nothing"
+    assert found.acked == found.done + found.dead > 200
+    assert found.samples
+    took = found.recoveries_s
+    report(
+        "a short soak, with two kills",
+        injected=found.kills,
+        figures=Figures(
+            acked=found.acked,
+            completed=found.done,
+            dead=found.dead,
+            lost=found.lost,
+            twice=found.twice,
+            recoveries=took,
+        ),
+        note=finding_of(found).note,
+        seed=found.seed,
+    )
+
+
+@waits
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=full_only), signal.SIGTERM])
+def test_a_soak_that_is_interrupted_leaves_no_process(tmp_path: Path, number: int) -> None:
+    words = [sys.executable, "-m", "tests.faults.soak", "--store", "sqlite", "--minutes", "5"]
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    with (
+        (tmp_path / "log").open("wb") as log,
+        subprocess.Popen(words, cwd=ROOT, env=env, stdout=log, stderr=log) as one,
+    ):
+        try:
+            poll(lambda: len(children(one.pid)) >= 4, 30, "supervisor, workers and server run")
+            family = children(one.pid)
+            one.send_signal(number)
+            assert one.wait(60) != 0
+        finally:
+            one.kill()
+    poll(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family), 10, "all of them are gone")
+
+
+# ---- growth
+
+
+def steady(name: str, count: int = 60) -> list[float]:
+    """A figure that goes up and down a little around where it is."""
+    level = {"rss_mib": 60.0, "fds": 15.0, "threads": 4.0}.get(name, 100.0)
+    return [level + (n * 7 % 5 - 2) * 0.01 * level for n in range(count)]
+
+
+JUDGED = [
+    "server.rss_mib",
+    "supervisor.fds",
+    "producer.threads",
+    "store.pss_mib",
+    "store.sessions",
+    "store.file_mib",
+    "store.tables_mib",
+    "store.indexes_mib",
+    "store.memory_mib",
+    "store.wal_mib",
+    "store.aof_mib",
+]
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_what_stays_where_it_is_is_flat_and_what_grows_is_not(name: str) -> None:
+    level = level_of(name)
+    assert level is not None
+    calm = steady(name.rpartition(".")[2])
+    assert flat(name, calm, level).is_kept
+    leaking = [value * (0.1 + 3 * n / len(calm)) for n, value in enumerate(calm)]
+    assert not flat(name, leaking, level).is_kept
+
+
+def test_a_leak_of_a_few_bytes_a_job_is_found() -> None:
+    level = level_of("server.rss_mib")
+    assert level is not None
+    jobs_a_sample, leaked = 5_000, 40
+    leaking = [value + n * jobs_a_sample * leaked / 2**20 for n, value in enumerate(steady("rss_mib"))]
+    assert not flat("server.rss_mib", leaking, level).is_kept
+
+
+def test_a_jump_at_the_end_is_found_though_the_slope_does_not_see_it() -> None:
+    level = Level(share=0.05, floor=3.0)
+    assert not flat("server.rss_mib", [*steady("rss_mib")[:-6], *[90.0] * 6], level).is_kept
+
+
+def test_a_start_that_takes_more_is_not_growth() -> None:
+    level = Level(share=0.05, floor=3.0)
+    assert flat("server.rss_mib", [*[20.0] * 10, *steady("rss_mib", 50)], level).is_kept
+
+
+def test_a_saw_is_flat_while_its_peaks_are() -> None:
+    saw = [n % 9 * 10.0 for n in range(90)]
+    assert flat("store.aof_mib", saw, SAW).is_kept
+    rising = [value * n / 30 for n, value in enumerate(saw)]
+    assert not flat("store.aof_mib", rising, SAW).is_kept
+
+
+def test_nothing_is_said_about_growth_in_too_short_a_time() -> None:
+    samples = [{"server.rss_mib": 10.0 * n, "wait_p50_ms": 1.0} for n in range(FEWEST)]
+    assert flats(samples[:-1]) == []
+    assert [one.is_kept for one in flats(samples)] == [False], "only what is judged"
+
+
+# ---- ledgers against the store
+
+
+class Told:
+    """A made-up soak in which everything is as it should be, until somebody changes something."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "effects"
+        self.folder.mkdir()
+        self.ledger = folder / "client"
+        self.pen = EffectPen(self.folder)
+        self.plan = replace(SMALL, keep_s=1_000.0)
+        self.seen = Seen(hits=1, killed={1}, log="worker process 1 ended with 137 and is started again\n", rate=100.0)
+        self.seen.samples = [{"live": 20.0} for _ in range(9)]
+        client = ClientPen(self.ledger)
+        client.write("attempt", 0, JOBS)
+        client.write("acked", 0, JOBS)
+        self.records = [job(number) for number in range(JOBS)]
+        self.missing: set[int] = set()
+        """Jobs whose end is not in the ledger."""
+
+    def verdicts(self) -> dict[str, bool]:
+        """By name: whether each holds."""
+        for number in range(JOBS):
+            self.pen.write(number, "start")
+            if is_doomed(number):
+                self.pen.write(number, "fail")
+            elif number not in self.missing:
+                self.pen.write(number, "end")
+        effects, client = EffectBook(self.folder), ClientBook(self.ledger)
+        effects.fold()
+        client.fold()
+        stats = self.stats()
+        found = judge(self.plan, self.seen, client, effects, self.records, stats, CLOCK.monotonic())
+        return {one.name: one.is_kept for one in found}
+
+    def stats(self) -> Stats:
+        """The store's counts."""
+        doomed = sum(map(is_doomed, range(JOBS)))
+        return Stats(
+            now=0.0,
+            tallies=[
+                Tally(task="work", queue="default", state=JobState.COMPLETED, n=JOBS - doomed),
+                Tally(task="doomed", queue="default", state=JobState.DEAD_LETTER, n=doomed),
+            ],
+            totals=[Count(0, "work", "completed", JOBS - doomed)],
+        )
+
+    def broken(self) -> set[str]:
+        """The names of the verdicts that do not hold."""
+        return {name for name, is_kept in self.verdicts().items() if not is_kept}
+
+
+def job(number: int, **fields: Any) -> JobRecord:
+    """The record of a job that has ended as it should."""
+    task, state = ("doomed", JobState.DEAD_LETTER) if is_doomed(number) else ("work", JobState.COMPLETED)
+    record = JobRecord(id=str(number), task=task, payload=json.encode({"number": number}), state=state)
+    return replace(record, **fields)
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Told:
+    return Told(tmp_path)
+
+
+def test_what_goes_well_is_kept(told: Told) -> None:
+    assert told.broken() == set()
+
+
+def test_a_job_that_never_came_to_its_end_is_lost(told: Told) -> None:
+    told.missing.add(77)
+    del told.records[77]
+    assert "no job is lost" in told.broken()
+
+
+def test_a_job_that_is_completed_but_never_ran_to_its_end_is_found(told: Told) -> None:
+    told.missing.add(77)
+    assert {"no job is lost", "the store has what the ledgers say"} <= told.broken()
+
+
+def test_a_job_that_runs_again_without_a_failure_or_a_kill_is_found(told: Told) -> None:
+    told.pen.write(5, "start")
+    told.pen.write(5, "end")
+    assert told.broken() == {"no job runs again but for a failure or a kill"}
+
+
+def test_a_job_that_runs_again_after_a_failure_is_not_a_duplicate(told: Told) -> None:
+    told.pen.write(5, "start")
+    told.pen.write(5, "fail")
+    assert told.broken() == set()
+
+
+def test_a_record_that_is_pruned_too_early_is_found(told: Told) -> None:
+    del told.records[77]
+    assert "the store has what the ledgers say" in told.broken()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [job(JOBS), job(3, id="again"), job(JOBS - 1, id="open", state=JobState.RUNNING)],
+    ids=["that nobody enqueued", "twice", "that has not ended"],
+)
+def test_a_record_that_should_not_be_there_is_found(told: Told, wrong: JobRecord) -> None:
+    told.records.append(wrong)
+    assert {"the store has what the ledgers say", "the counts add up"} <= told.broken()
+
+
+def test_a_count_that_drifts_is_found(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    stats = told.stats()
+    monkeypatch.setattr(told, "stats", lambda: replace(stats, totals=[Count(0, "work", "completed", 1)]))
+    assert told.broken() == {"the counts add up"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "name"),
+    [
+        ("log", "worker process 9 is replaced\n", "nobody ends by himself"),
+        ("log", "worker process 9 ended with 1 and is started again\n", "nobody ends by himself"),
+        ("codes", {"server": 1}, "nobody ends by himself"),
+        ("complaints", ["/overview 500"], "the server answers"),
+        ("answers_s", [6.0], "the server's slowest answer"),
+        ("gaps_s", [SMALL.lease_s + 0.1], "the longest time without a heartbeat"),
+        ("miscounts", ["3 open jobs counted, 5 to 9 are"], "the counts add up"),
+        ("hits", 0, "kills that hit a running job"),
+        ("ticked_s", (100.0, 100.0), "ticks of the schedule that ran"),
+        ("drained_s", 100.0, "the backlog is bounded"),
+        ("samples", [{"live": 100.0 * n} for n in range(60)], "the backlog is bounded"),
+    ],
+)
+def test_every_other_verdict_can_say_no(told: Told, field: str, value: Any, name: str) -> None:
+    setattr(told.seen, field, value)
+    assert told.broken() == {name}
+
+
+# ---- the ledgers themselves
+
+
+def test_a_kill_excuses_what_its_process_had_begun_and_nothing_else(tmp_path: Path) -> None:
+    pen, book = EffectPen(tmp_path), EffectBook(tmp_path)
+    for number in (1, 2, 3):
+        pen.write(number, "start")
+    pen.write(2, "end")
+    assert book.is_amid(os.getpid())
+    assert book.excuse(os.getpid(), CLOCK.monotonic()) == 2, "two were running"
+    later = EffectPen(tmp_path)
+    for number in (1, 2, 3, 4, 4):
+        later.write(number, "start")
+        later.write(number, "end")
+    book.fold()
+    assert book.unexcused() == [4]
+    assert book.twice == 2, "2 and 4"
+    assert len(book.recoveries_s) == 2
+
+
+def test_what_was_read_is_removed_and_a_torn_line_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soak_ledger, "SEGMENT_BYTES", 100)
+    pen, book = EffectPen(tmp_path), EffectBook(tmp_path)
+    for number in range(20):
+        pen.write(number, "start")
+        pen.write(number, "end")
+    assert len(list(tmp_path.iterdir())) > 5
+    book.fold()
+    assert book.done == 20
+    (last,) = tmp_path.iterdir()
+    with last.open("ab") as file:
+        file.write(b"21 end 1")
+    book.fold()
+    book.fold()
+    assert book.done == 20
+    assert quantile(book.waits_s, 0.5) == 0.0
+
+
+def test_a_gap_in_the_producers_numbers_is_refused(tmp_path: Path) -> None:
+    pen, book = ClientPen(tmp_path / "client"), ClientBook(tmp_path / "client")
+    pen.write("attempt", 0, 10)
+    pen.write("refused", 0, 10)
+    book.fold()
+    assert (book.attempted, book.acked, book.refused) == (10, 0, 1)
+    pen.write("acked", 5, 10)
+    with pytest.raises(AssertionError, match="gap"):
+        book.fold()
+
+
+def test_a_soak_that_broke_a_promise_says_so_in_the_report() -> None:
+    good = Soaked(
+        store="sqlite", minutes=1, rate=8, drain_rate=10, done=1, kills=1, hits=1, acked=1, refused=0, lost=0, twice=0,
+        dead=0, recoveries_s=[1.0], seed="x", samples=[], verdicts=[flat("a", [1.0] * 9, Level(share=0, floor=1))],
+    )  # fmt: skip
+    assert finding_of(good).is_kept
+    bad = replace(good, verdicts=[flat("a", [float(n * n) for n in range(30)], Level(share=0, floor=1))])
+    assert not finding_of(bad).is_kept
+    assert "a is flat" in finding_of(bad).note
