@@ -17,6 +17,7 @@ from holdfast.ports import Query, Stats, WorkerRecord
 from holdfast.runtime.runner import Room
 from holdfast.runtime.worker import WorkerSettings
 from holdfast.types import Attempt, Change, End, FailureType, JobState, NewJob
+from tests.faults.checker import quantile
 from tests.faults.soak_probe import claim_s
 from tests.faults.soak_programs import Programs, Usage, usage
 from tests.faults.workers import CLOCK, poll
@@ -236,12 +237,9 @@ def claims_in_turns(small: Backlog, large: Backlog, *, blocks: int, rounds: int)
     took: tuple[list[list[float]], list[list[float]]] = ([], [])
     for _ in range(blocks):
         for one, found in zip((small, large), took, strict=True):
-            found.append(sorted(one.claims_s(rounds)))
+            found.append(one.claims_s(rounds))
     return _claims(took[0]), _claims(took[1])
 
 
 def _claims(blocks: Sequence[Sequence[float]]) -> Claims:
-    return Claims(
-        1e3 * min(block[len(block) // 2] for block in blocks),
-        1e3 * min(block[len(block) * 99 // 100] for block in blocks),
-    )
+    return Claims(*(1e3 * min(quantile(block, q) for block in blocks) for q in (0.5, 0.99)))

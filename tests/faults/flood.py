@@ -1,7 +1,7 @@
 """Clients without manners, as programs: `python -m tests.faults.flood ask|listen PLAN`, with the plan as JSON.
 
 `ask` sends requests as fast as they are answered, many at once; `listen` opens streams of events and keeps them. Both
-print what came of it as JSON. A plan is made with `Plan`.
+print what came of it as JSON; `listen` also says how many there are once all have tried.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ async def listen(plan: Plan) -> Listened:
     while sum(map(bool, messages)) + refused.total() < plan.connections and CLOCK.monotonic() - began_s < 120:
         await CLOCK.asleep(0.1)
     opened_s = CLOCK.monotonic() - began_s
-    print(json.encode({"opened": sum(map(bool, messages))}).decode(), flush=True)
+    print(json.encode({"opened": sum(map(bool, messages)), **refused}).decode(), flush=True)
     await CLOCK.asleep(plan.seconds)
     found = Listened(
         opened=sum(map(bool, messages)),

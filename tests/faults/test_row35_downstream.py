@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -25,6 +24,8 @@ from tests.faults.workers import CLOCK, SETTINGS, poll
 
 pytestmark = waits
 ROOM = Room(concurrency=4, threads=4, isolates=1)
+_BLUR_S = 0.02
+"""By so much the store's clock and ours may be read apart."""
 FAULTY: tuple[Mode, ...] = ("fail", "hang")
 stores = pytest.mark.parametrize(
     "engine", ["sqlite", *(pytest.param(name, marks=full_only) for name in ("postgres", "redis"))], indirect=True
@@ -52,30 +53,60 @@ def arena(tmp_path: Path, engine: Engine, downstream: Downstream) -> Iterator[Ar
         yield arena
 
 
+class Watch:
+    """What is seen of the breaker meanwhile: when, by the store's account, the first trials of a mode may begin."""
+
+    def __init__(self, arena: Arena, downstream: Downstream) -> None:
+        self._arena, self._downstream = arena, downstream
+        self._ahead_s = arena.stats().now - CLOCK.monotonic()
+        self._trips = 0
+        self.began_s: dict[Mode, float] = {}
+        self.opens_at: dict[Mode, float] = {}
+
+    def begin(self, mode: Mode) -> None:
+        """From now on the service is like this."""
+        self._trips = self._look(mode)
+        self._downstream.mode = mode
+        self.began_s[mode] = CLOCK.monotonic()
+
+    def trials(self, mode: Mode) -> int:
+        """How many calls there were after it had opened in this mode, and its time was over."""
+        self._look(mode)
+        return len(self.split(mode)[1]) if mode in self.opens_at else 0
+
+    def split(self, mode: Mode) -> tuple[list[Seen], list[Seen]]:
+        """The calls of a mode before the first trials could begin, and those after."""
+        calls, at = self._downstream.calls(mode), self.opens_at[mode] - _BLUR_S
+        return [one for one in calls if one.at < at], [one for one in calls if one.at >= at]
+
+    def _look(self, mode: Mode) -> int:
+        """How often it has opened by now."""
+        views = [view for view in self._arena.app.breakers.list() if view.key == "downstream"]
+        for view in views:
+            if view.trips > self._trips and view.until is not None and mode in self.began_s:
+                self.opens_at.setdefault(mode, view.until - self._ahead_s)
+        return views[0].trips if views else 0
+
+
 @stores
 def test_a_shared_breaker_spares_a_service_that_is_down_and_no_job_is_lost(
     arena: Arena, downstream: Downstream, dice: Dice, is_full: bool, report: Report
 ) -> None:
     jobs, workers, trials = (2_000, 3, 20) if is_full else (100, 2, 2)
-    began_s: dict[Mode, float] = {}
-
-    def begin(mode: Mode) -> None:
-        downstream.mode = mode
-        began_s[mode] = CLOCK.monotonic()
-
+    watch = Watch(arena, downstream)
     with arena.fleet() as fleet:
         settings = msgspec.json.encode(replace(SETTINGS, room=ROOM)).decode()
         for _ in range(workers):
             fleet.run("holdfast.runtime.process", TARGET, settings, env={PORT: str(downstream.port)})
         poll(lambda: len(arena.stats().workers) == workers, 30, "all workers register")
-        begin("fail")
+        watch.begin("fail")
         arena.enqueue([arena.call("call", number) for number in range(jobs)])
-        poll(lambda: len(_split(downstream.calls("fail"))[1]) >= trials, 120, "trials while it fails")
-        begin("flap")
+        poll(lambda: watch.trials("fail") >= trials, 120, "trials while it fails")
+        watch.begin("flap")
         poll(lambda: len(downstream.calls("flap")) >= 2 * trials, 120, "calls while it flaps")
-        begin("hang")
-        poll(lambda: len(_split(downstream.calls("hang"))[1]) >= trials, 120, "trials while it hangs")
-        begin("ok")
+        watch.begin("hang")
+        poll(lambda: watch.trials("hang") >= trials, 120, "trials while it hangs")
+        watch.begin("ok")
         arena.quiesce(120)
         fleet.stop()
         evidence = arena.evidence(fleet)
@@ -90,14 +121,14 @@ def test_a_shared_breaker_spares_a_service_that_is_down_and_no_job_is_lost(
     )
     while_open, opened_s = 0, []
     for mode in FAULTY:
-        first, then = _split(downstream.calls(mode))
-        opened_at = _ended(first, THRESHOLD)
+        first, then = watch.split(mode)
+        opened_at = watch.opens_at[mode] - RECOVERY_S
         opened_s.append(opened_at - first[0].at)
         while_open += sum(one.at > opened_at for one in first)
         # Those that were in flight, and of each worker as many again while what it has to tell is on its way.
         assert len(first) <= THRESHOLD + 2 * workers * ROOM.threads, f"in mode {mode}: {first}"
         assert most_in_flight(then) <= TRIALS, f"in mode {mode}: {then}"
-    closed_s = _ended(downstream.calls("ok"), TRIALS) - began_s["ok"]
+    closed_s = _ended(downstream.calls("ok"), TRIALS) - watch.began_s["ok"]
     report(
         "the service that jobs call answers 500, then every other time, then never, then well again",
         injected=3,
@@ -111,13 +142,6 @@ def test_a_shared_breaker_spares_a_service_that_is_down_and_no_job_is_lost(
     )
 
 
-def _split(calls: list[Seen]) -> tuple[list[Seen], list[Seen]]:
-    """Those until so many have failed as open the breaker, and while it is open for certain; and those after that."""
-    ends_at = _ended(calls, THRESHOLD) + RECOVERY_S
-    return [one for one in calls if one.at < ends_at], [one for one in calls if one.at >= ends_at]
-
-
 def _ended(calls: list[Seen], count: int) -> float:
     """When so many of them had ended."""
-    ends = sorted(one.until for one in calls if one.until is not None)
-    return ends[count - 1] if len(ends) >= count else math.inf
+    return sorted(one.until for one in calls if one.until is not None)[count - 1]

@@ -31,7 +31,7 @@ def test_a_backlog_slows_neither_claims_nor_the_page_nor_the_drain(
     engine: str, tmp_path: Path, is_full: bool, report: Report
 ) -> None:
     jobs = _jobs(engine) if is_full else 20_000
-    few, chunk, rounds, blocks = (20_000, 10_000, 100, 5) if is_full else (4_000, 1_000, 20, 3)
+    few, chunk, rounds, blocks = (20_000, 10_000, 200, 5) if is_full else (4_000, 1_000, 20, 3)
     with (
         open_place(engine, tmp_path) as place,
         Backlog(place.fresh_url(), tmp_path / "small") as small,

@@ -112,7 +112,8 @@ def at_once(*calls: Callable[[], str]) -> list[str]:
 
 
 def kill_worker(fleet: Fleet, inbox: Inbox, count: int) -> None:
-    fleet.kill_amid(fleet.running[0], lambda: 0 < inbox.sent() < count, 20)
+    # Not held still to be looked at: one that stands still as it writes to a file keeps everybody out of it.
+    fleet.kill(fleet.running[0])
     assert inbox.sent() < count, "everything was sent before the kill: this run shows nothing"
     fleet.start()
 
@@ -128,7 +129,7 @@ def test_an_inbox_replayed_by_many_at_once_is_replayed_once(
     assert arena.states(ids[:500]) == {"dead_letter": min(count, 500)}
 
     server = ApiProcess(tmp_path, arena.engine.url)
-    inbox = Inbox(arena, server, rate=count / 20 if is_full else count / 4)
+    inbox = Inbox(arena, server, rate=count / 40 if is_full else count / 4)
     with arena.fleet() as fleet, server:
         inbox.click_into_the_void("first")
         server.start()
@@ -191,7 +192,8 @@ def _report(
     shares = " + ".join(f"{one.sent:,}" for one in replays.values())
     report(
         f"the whole inbox replayed {inbox.asked} times at once: by two operators over HTTP, with double clicks and a "
-        "request that the death of the server cut off, and by command; server and worker killed midway",
+        "request that the death of the server cut off, and by command; the server killed midway"
+        + (", and a worker" if kills > 2 else ""),
         injected=kills,
         figures=figures_of(evidence),
         note=f"{sum(times.values()):,} dead jobs, none twice by one id, jobs by replays {dict(times)}, sent by 3 "
