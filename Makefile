@@ -201,12 +201,14 @@ export NPM
 
 # ---------------------------------------------------------------- servers and pins
 
-servers: venv ## install redis-server, PostgreSQL, Kafka, Chromium, strace and faketime for the tests, where missing and root on Debian
+servers: venv ## install redis-server, PostgreSQL, Kafka, Chromium, strace, faketime, ip and cc for the tests, where missing and root on Debian
 	@missing=; \
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	command -v strace >/dev/null || missing="$$missing strace"; \
 	command -v faketime >/dev/null || missing="$$missing faketime"; \
+	command -v ip >/dev/null || missing="$$missing iproute2"; \
+	command -v cc >/dev/null || missing="$$missing gcc libc6-dev"; \
 	command -v java >/dev/null || missing="$$missing default-jre-headless"; \
 	command -v mvn >/dev/null || [ -e $(KAFKA)/.made ] || missing="$$missing maven"; \
 	command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$$missing postgresql"; \

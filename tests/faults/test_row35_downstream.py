@@ -119,22 +119,22 @@ def test_a_shared_breaker_spares_a_service_that_is_down_and_no_job_is_lost(
     assert {one.job: one.attempt for one in sorted(evidence.effects, key=lambda one: one.attempt)} == Counter(
         one.job for one in calls
     )
-    while_open, opened_s = 0, []
+    while_open = 0
     for mode in FAULTY:
         first, then = watch.split(mode)
         opened_at = watch.opens_at[mode] - RECOVERY_S
-        opened_s.append(opened_at - first[0].at)
         while_open += sum(one.at > opened_at for one in first)
         # Those that were in flight, and of each worker as many again while what it has to tell is on its way.
         assert len(first) <= THRESHOLD + 2 * workers * ROOM.threads, f"in mode {mode}: {first}"
         assert most_in_flight(then) <= TRIALS, f"in mode {mode}: {then}"
+    opened_s = watch.opens_at["fail"] - RECOVERY_S - downstream.calls("fail")[0].at
     closed_s = _ended(downstream.calls("ok"), TRIALS) - watch.began_s["ok"]
     report(
         "the service that jobs call answers 500, then every other time, then never, then well again",
         injected=3,
         figures=figures_of(evidence),
         note=(
-            f"{THRESHOLD} failures over {workers} workers open the breaker, after {opened_s[0]:.2f} s; calls begun in "
+            f"{THRESHOLD} failures over {workers} workers open the breaker, after {opened_s:.2f} s; calls begun in "
             f"the {RECOVERY_S:g} s after that {while_open}; trials in flight at most {TRIALS}; closed "
             f"{closed_s:.2f} s after it was well"
         ),

@@ -98,6 +98,11 @@ class Lanes:
 
     # ---------------------------------------------------------------- for those who claim
 
+    @property
+    def newest(self) -> int:
+        """The number of the latest one that was heard of; of later ones nothing is known."""
+        return self._newest
+
     def refresh(self, source: LaneSource, newest: int | None = None, epoch: str = "") -> bool:
         """Hear of what was added, and say whether there is any; not inside of a transaction that adds some itself."""
         if newest is None:

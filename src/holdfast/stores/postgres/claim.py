@@ -33,6 +33,7 @@ _HELD: Final = _SQL["held"].replace(":columns", COLUMNS)
 _PROMOTED_AT_ONCE: Final = 1000
 _FEWEST_HEADS: Final = 16
 _ROUNDS: Final = 4
+_ANY_LANE: Final = 2**62
 _SOON_S: Final = 0.02
 """When to ask again, where there were too many lanes to look at all of them."""
 
@@ -66,7 +67,7 @@ class Claiming:
         """Where there is one lane, look around and take by one statement; False where there is not."""
         wishes = self._wishes_of_one()
         if wishes:
-            self._whole = self._take(_CLAIM, wishes)
+            self._whole = self._take(_CLAIM, wishes, newest=self._lanes.newest)
         return bool(wishes)
 
     def send(self, *, is_alone: bool) -> None:
@@ -80,7 +81,7 @@ class Claiming:
             _SQL["glance"], worker=claim.worker, token=claim.token, limit=at_once, is_alone=is_alone
         )
         wishes = self._wishes_of_one()
-        self._taken = self._take(_TAKE, wishes) if wishes else None
+        self._taken = self._take(_TAKE, wishes, newest=self._lanes.newest) if wishes else None
 
     def answers(self) -> tuple[list[Delivery], dict[str, int]]:
         """What the claim brings, and the rows of these jobs."""
@@ -172,7 +173,7 @@ class Claiming:
         """How many of this lane may still be taken, whatever the caps say."""
         return min(self._left, self._most - self._taken_of[lane])
 
-    def _take(self, sql: str, wishes: Wishes, *, is_more: bool = False) -> Cursor:
+    def _take(self, sql: str, wishes: Wishes, *, is_more: bool = False, newest: int = _ANY_LANE) -> Cursor:
         claim = self._claim
         return self._db.run(
             sql,
@@ -182,6 +183,7 @@ class Claiming:
             token=claim.token,
             is_alone=claim.is_alone,
             is_more=is_more,
+            newest=newest,
         )
 
     def _book(self, rows: list[Any]) -> list[Any]:

@@ -11,7 +11,7 @@ seen AS MATERIALIZED (
         EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL) AS is_alive,
         EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s) AS is_used,
         (SELECT wakes_at FROM holdfast_delayed ORDER BY wakes_at, seq LIMIT 1) AS next_due_at,
-        (SELECT coalesce(max(lane), 0) FROM holdfast_lanes),
+        (SELECT coalesce(max(lane), 0) FROM holdfast_lanes) AS newest,
         coalesce((SELECT value FROM holdfast_meta WHERE key = 'lanes_epoch'), ''),
         set_config('synchronous_commit', 'off', true)
     FROM clock
@@ -109,12 +109,14 @@ claims AS (
 )
 SELECT :answer ORDER BY priority DESC, due_at, seq
 
+-- Not where there are lanes that we have not heard of: what is in them may come first.
 -- name: may_take
 EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL)
 AND (%(is_more)s OR NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s))
+AND (SELECT coalesce(max(lane), 0) FROM holdfast_lanes) <= %(newest)s
 
 -- name: may_take_all
-(SELECT is_alive AND NOT is_used AND (next_due_at IS NULL OR next_due_at > now) FROM seen)
+(SELECT is_alive AND NOT is_used AND (next_due_at IS NULL OR next_due_at > now) AND newest <= %(newest)s FROM seen)
 
 -- What a delivery is made of.
 -- name: columns

@@ -53,7 +53,7 @@ SELECT pg_stat_get_dead_tuples('holdfast_ready'::regclass) + pg_stat_get_dead_tu
 
 -- Who has kept dead rows from being forgotten for longest, if for so long: somebody could still ask for them.
 -- name: held_from_vacuum
-SELECT who, held_s FROM (
+SELECT who, held_s /* holdfast */ FROM (
     SELECT 'session ' || pid || coalesce(' (' || nullif(application_name, '') || ')', '') AS who,
         extract(epoch FROM clock_timestamp() - xact_start)::float8 AS held_s
     FROM pg_stat_activity

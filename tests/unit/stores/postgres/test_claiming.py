@@ -127,7 +127,7 @@ async def test_a_claim_from_a_backlog_looks_only_at_the_first_of_it(
     line = connect(address_of(postgres_url, "", 10.0), is_hot=True)
     values = {"lanes": ints([1]), "limits": ints([5]), "worker": "w", "token": new_token()}
     explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {_TAKE}"
-    ((plan,),) = Db(line, lambda: 0.0).rows(explain, **values, is_alone=False, is_more=False)
+    ((plan,),) = Db(line, lambda: 0.0).rows(explain, **values, is_alone=False, is_more=False, newest=99)
     line.close()
     scans = list(_nodes(plan[0]["Plan"], "holdfast_ready"))
     assert any(node.get("Index Name") == "holdfast_ready_first" for node in scans)
@@ -219,3 +219,21 @@ async def test_more_jobs_than_one_statement_takes_are_all_there_or_none(
     assert not any(one.is_new for one in await store.enqueue(clash))
     assert (await store.stats()).tallies[0].n == 35 + 20 + 25
     check_books()
+
+
+@pytest.mark.parametrize("is_delayed", [False, True])
+async def test_a_job_in_a_lane_that_is_new_to_this_process_has_its_turn_by_its_priority(
+    store: PostgresStore, postgres_url: str, is_delayed: bool
+) -> None:
+    async def claimed() -> list[str]:
+        wish = Claim(worker="w", token=new_token(), limit=1)
+        return [one.id for one in (await store.exchange(Exchange(claim=wish))).deliveries]
+
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    await store.enqueue([new_job(), new_job()])
+    assert len(await claimed()) == 1  # it knows one lane from now on
+    urgent = new_job(task="urgent", priority=9)
+    other = PostgresStore(postgres_url)
+    await other.enqueue([urgent, *([new_job(delay_s=0.001)] if is_delayed else [])])
+    await other.close()
+    assert await claimed() == [urgent.id]
