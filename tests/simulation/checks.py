@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final
 from holdfast.types import JobState
 from tests.faults import checker
 from tests.faults.checker import Evidence
-from tests.simulation.shop import POISON_RETRIES
+from tests.simulation.shop import POISON_RETRIES, RETRIES
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _DEATHS: Final = 3
+_LATEST_S: Final = 10.0
 
 
 def check(world: World, evidence: Evidence) -> list[str]:
@@ -24,6 +25,8 @@ def check(world: World, evidence: Evidence) -> list[str]:
         *_replays_are_run(world, evidence),
         *_steps_are_kept(world, evidence),
         *_poison_is_given_up(evidence),
+        *_failures_are_counted(evidence),
+        *_ticks_are_run(world, evidence),
     ]
 
 
@@ -74,3 +77,27 @@ def _poison_is_given_up(evidence: Evidence) -> list[str]:
     runs = Counter(one.job for one in evidence.effects if one.task == "poison" and one.what == "start")
     runs.subtract(one.job for one in evidence.effects if one.task == "poison" and one.what == "stop")
     return [f"I4 too many: {job} has killed its worker {n} times, not {most}" for job, n in runs.items() if n > most]
+
+
+def _failures_are_counted(evidence: Evidence) -> list[str]:
+    """I4: no job is retried more often than its policy allows, in each of its lives."""
+    retried: Counter[str] = Counter()
+    found = []
+    for one in evidence.transitions:
+        if (one.before, one.after) == ("dead_letter", "queued"):
+            retried[one.job] = 0
+        elif (one.before, one.after) == ("running", "retrying"):
+            retried[one.job] += 1
+            if retried[one.job] > RETRIES:
+                found.append(f"I4 too many: {one.job} is retried for the {retried[one.job]}th time")
+    return found
+
+
+def _ticks_are_run(world: World, evidence: Evidence) -> list[str]:
+    """The jobs of schedules come to their end as well, but for the latest."""
+    now = world.clock.now()
+    return [
+        f"stuck: {one.id} of a schedule is {one.state.value}"
+        for one in evidence.jobs.values()
+        if one.task == "tick" and not one.state.is_terminal and one.created_at < now - _LATEST_S
+    ]

@@ -6,7 +6,7 @@ Each is a context in which the product has the bug. What is named beside it is w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from holdfast.errors import StoreAway
 from holdfast.policy.lifecycle import is_allowed
 from holdfast.ports import Beat, Changed, Claim, Delivery, Exchanged, Operation, Settlement, WorkerRecord
+from holdfast.runtime.held import Held
 from holdfast.runtime.maintenance import Maintenance
 from holdfast.runtime.runner import Runner
 from holdfast.runtime.worker import Worker
@@ -76,13 +77,9 @@ def _ack_before_run() -> AbstractContextManager[None]:
     return _in_place_of(Runner, "_begin", acked)
 
 
-def _claims_are_not_repeated() -> AbstractContextManager[None]:
-    """A claim that is sent again claims again; what the first one brought nobody knows of."""
-    return _in_place_of(Worker, "_look_at_held", _ignore_held)
-
-
-async def _ignore_held(self: Worker, _: Mapping[bytes, int]) -> None:
-    self._held = None
+def _nobody_looks_at_held() -> AbstractContextManager[None]:
+    """What a claim brought that was done late, unheard, stays with its worker."""
+    return _in_place_of(Held, "odd", lambda self, known, asked: [])
 
 
 def _settlements_are_sent_once() -> AbstractContextManager[None]:
@@ -306,7 +303,7 @@ PLANTED: Final = (
     Planted("settlements without the fence", "our own fence, removed", _no_fence),
     Planted("a sweep that does not ask whether a lease is over", "our own guard, removed", _no_sweep_guard),
     Planted("acknowledged before it is run", "Celery's default", _ack_before_run),
-    Planted("what a late claim brought is not looked for", "found here first", _claims_are_not_repeated),
+    Planted("what a late claim brought is not looked for", "found here first", _nobody_looks_at_held),
     Planted("settlements that are not sent again", "our own resend, removed", _settlements_are_sent_once),
     Planted("the rescuer overwrites what has just finished", "river#1302, solid_queue#589", _rescuer_overwrites),
     Planted("recovery only when new work arrives", "taskiq-redis, dramatiq", _recovery_waits_for_traffic),

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PATIENCE_S: Final = 1.0
 """After so long without a reply a caller hears that nobody answers."""
+_DELAYS: Final = {"away": LEASE_S, "lost": LEASE_S, "late": LEASE_S, "slow": 3 * LEASE_S}
+"""What becomes of a heartbeat, and for how long the lease may be over for it."""
 
 
 class Wire(FaultyStore):
@@ -34,8 +36,8 @@ class Wire(FaultyStore):
             return await call()
         world, dice = self._world, self._world.dice
         fate = world.fate_of_call()
-        if verb == "heartbeat" and fate:
-            world.note_fault("heartbeat", self._machine, 3 * LEASE_S)
+        if verb == "heartbeat" and fate in _DELAYS:
+            world.note_fault("heartbeat", self._machine, _DELAYS[fate])
         world.trace(verb, fate)
         if fate == "dies_before":
             world.kill(self._machine)

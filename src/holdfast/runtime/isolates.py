@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import socket
@@ -21,6 +22,7 @@ _START_LIMIT_S = 60.0
 _SHORT_S = 1.0
 _LEAVE_LIMIT_S = 5.0
 _LARGEST = 64 * 1024 * 1024
+_SCARCE = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class NoProcess(Exception):
@@ -105,6 +107,8 @@ class Isolates:
         try:
             return await _Child.start(self._target, self._clock)
         except OSError as error:
+            if error.errno not in _SCARCE:  # as when the program is gone: that does not pass
+                raise
             _logger.error("no process can be started for isolated jobs, which are given back: %s", error)
             await self._clock.asleep(_SHORT_S)
             raise NoProcess(str(error)) from error

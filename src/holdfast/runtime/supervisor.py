@@ -210,7 +210,8 @@ class _Place:
         """Whether there is a process."""
         if self._process is not None and self._process.poll() is not None:
             # One that works hears of SIGTERM and ends by itself: one that the signal has ended had not begun to.
-            is_unbegun = self._process.returncode == -signal.SIGTERM
+            is_young = self._clock.monotonic() - self._started_s < _LIVED_S
+            is_unbegun = is_young and self._process.returncode == -signal.SIGTERM
             self.code, self._process = Exit.DRAINED if is_unbegun else _code(self._process), None
             self.line.close()
         return self._process is not None

@@ -38,6 +38,7 @@ from holdfast.runtime.counts import Batch, Counts
 from holdfast.runtime.crawl_origins import GATE as CRAWLS
 from holdfast.runtime.crawling import Crawling
 from holdfast.runtime.heart import TO_STOP, Heart
+from holdfast.runtime.held import Held
 from holdfast.runtime.hooks import Hooks
 from holdfast.runtime.maintenance import Maintenance
 from holdfast.runtime.outage import AGAIN, Outage
@@ -208,10 +209,7 @@ class Worker:
         self._unanswered: Claim | None = None
         self._resent = 0
         """How many of the settlements went with the counts that are not answered yet: the same go with them again."""
-        self._held: Mapping[bytes, int] | None = None
-        """What the store said with the last heartbeat that this worker holds; None when that was looked at."""
-        self._odd: frozenset[bytes] = frozenset()
-        """Tokens with more jobs than this worker knows of, at the last look."""
+        self._held = Held()
         self._totals_due_s = 0.0
         self._is_leaving = False
         self._asking_since_s: float | None = None
@@ -543,7 +541,7 @@ class Worker:
             self._loop.call_soon_threadsafe(what, *args)
 
     def _hear_of_held(self, held: Mapping[bytes, int]) -> None:
-        self._held = held
+        self._held.hear(held)
         if not {run.delivery.token for run in self.runner.runs.values()}.issuperset(held):
             self._wake.set()
 
@@ -581,8 +579,8 @@ class Worker:
         """One exchange, if there is anything to say or to ask; whether it is worth another at once."""
         self._wake.clear()
         try:
-            if self._held is not None:
-                await self._look_at_held(self._held)
+            if self._held.is_news:
+                await self._look_at_held()
             wanted = self._wanted()
             is_worthwhile = wanted > 0 or self._has_news() or self._has_totals_due()
             if not is_worthwhile:
@@ -604,27 +602,22 @@ class Worker:
             self._crawl.idle()
         return False
 
-    async def _look_at_held(self, held: Mapping[bytes, int]) -> None:
-        """Give back what is this worker's in the store, and not here: it would run there for as long as this one lives.
-
-        A claim that was done after its sender had given it up brings jobs that nobody heard of. And a store that failed
-        over may have lost what it had acknowledged. Settlements on their way look like that as well, but not twice.
-        """
-        self._held = None
-        known = Counter(run.delivery.token for run in self.runner.runs.values())
-        known.update(one.token for one in self.runner.settlements)
-        asked = {self._maintenance.token, self._unanswered.token if self._unanswered else b""}  # their answers may come
-        odd = frozenset(token for token, n in held.items() if n > known[token] and token not in asked)
-        for token in odd & self._odd:
+    async def _look_at_held(self) -> None:
+        """Give back what is this worker's in the store and not here."""
+        runner = self.runner
+        known = Counter(run.delivery.token for run in runner.runs.values())
+        known.update(one.token for one in runner.settlements)
+        asked = {self._maintenance.token, self._unanswered.token if self._unanswered else b""}
+        for token in self._held.odd(known, asked):
+            ours = {*runner.runs, *(one.id for one in runner.settlements)}
             claim = Claim(worker=self.id, token=token, limit=0)
             reply = await self._store.exchange(Exchange(claim=claim, seen=self.guards.seen))
-            said = {one.id for one in self.runner.settlements}
-            unknown = [one for one in reply.deliveries if one.id not in self.runner.runs and one.id not in said]
+            ours |= {*runner.runs, *(one.id for one in runner.settlements)}
+            unknown = [one for one in reply.deliveries if one.id not in ours]
             if unknown:
                 _logger.error("%d jobs are this worker's in the store, and not here: given back", len(unknown))
-                self.runner.judge_orphans([one for one in unknown if one.worker])
-                self.runner.give_back([one for one in unknown if not one.worker])
-        self._odd = odd
+                runner.judge_orphans([one for one in unknown if one.worker])
+                runner.give_back([one for one in unknown if not one.worker])
 
     def _has_news(self) -> bool:
         return bool(self.runner.settlements) or self.guards.is_urgent or self.runner.counts.has_ends
@@ -859,7 +852,7 @@ class Worker:
     async def _pump_until_idle(self, skip: bool) -> None:
         is_last_look = False
         self.streams.watch(self._wake.set)
-        while True:
+        while not self._is_stopping:
             await self._maintenance.once()
             if self.streams.pumps:
                 await self._clock.asleep(0.0)  # they have a turn: what was just sent may be for one of them

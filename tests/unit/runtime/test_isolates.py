@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib
 import os
 import signal
@@ -19,9 +20,10 @@ from holdfast.app import App
 from holdfast.clock import SystemClock, new_id, new_token
 from holdfast.errors import TimeLimitExceeded, WorkerDied
 from holdfast.ports import Claim, Delivery, Exchange, Note, WorkerRecord
-from holdfast.runtime.isolates import Isolates
+from holdfast.runtime.isolates import Isolates, NoProcess
 from holdfast.runtime.worker import WorkerSettings
 from holdfast.stores.memory import MemoryStore
+from holdfast.testing import ManualClock
 from holdfast.types import Change, FailureType, JobRecord, JobState, Notes
 
 SHOP = """
@@ -248,6 +250,27 @@ async def test_an_app_that_cannot_be_loaded_says_so_and_leaves_no_process(tmp_pa
     isolates = Isolates(1, f"{tmp_path}/nowhere.py:app", note, SystemClock(), 7.5)
     delivery = Delivery(id="1", task="t", queue="q", payload=b"{}", token=b"t", attempt=1)
     with pytest.raises(WorkerDied, match=r"could not load .*ModuleNotFoundError"):
+        await isolates.run(delivery, 5.0, lambda: None)
+    await isolates.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(errno.EMFILE, NoProcess), (errno.EAGAIN, NoProcess), (errno.ENOENT, FileNotFoundError)],
+)
+async def test_a_process_is_waited_for_only_where_the_machine_may_have_one_later(
+    monkeypatch: pytest.MonkeyPatch, number: int, expected: type[Exception]
+) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    async def note(one: Note) -> bool:
+        raise AssertionError(one)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
+    isolates = Isolates(1, "shop:app", note, ManualClock(), 7.5)
+    delivery = Delivery(id="1", task="t", queue="q", payload=b"{}", token=b"t", attempt=1)
+    with pytest.raises(expected):
         await isolates.run(delivery, 5.0, lambda: None)
     await isolates.close()
 

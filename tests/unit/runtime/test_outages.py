@@ -734,7 +734,8 @@ async def test_a_claim_whose_answer_was_lost_is_asked_for_again_and_not_given_ba
         for _ in range(2):  # the heart beats on a way of its own
             beat = await scene.store.inner.heartbeat(WorkerRecord(id=worker.id, lease_s=LEASE_S))
             assert list(beat.held) == [worker._unanswered.token]
-            await worker._look_at_held(beat.held)
+            worker._held.hear(beat.held)
+            await worker._look_at_held()
         assert worker.runner.settlements == []
         await scene.mend()
         await scene.let_pass(6.0)
@@ -759,3 +760,17 @@ async def test_what_a_worker_is_given_after_it_was_told_to_stop_is_given_back_at
         assert running.result() is Exit.DRAINED
         record = await scene.record(job)
     assert (record.state, record.attempts, ran) == (JobState.QUEUED, (), [])
+
+
+async def test_a_run_until_idle_that_is_told_to_stop_ends(scene: Scene) -> None:
+    @scene.app.task(breaker=None)
+    async def work(n: int) -> None:
+        if n == 3:
+            worker.stop()
+
+    jobs = await scene.app.aenqueue_many([work.bind(n) for n in range(2_000)])
+    worker = scene.app.worker(replace(SETTINGS, room=Room(concurrency=2)))
+    async with asyncio.timeout(10):
+        await worker.run_until_idle(skip=False)
+    states = {(await scene.record(job)).state for job in jobs}
+    assert states == {JobState.COMPLETED, JobState.QUEUED}
