@@ -17,9 +17,10 @@ def test_the_keys_search_move_open_and_help(tab: Tab) -> None:
     expect(page.get_by_role("searchbox")).to_be_focused()
     page.keyboard.type("j?")
     expect(page.get_by_role("searchbox")).to_have_value("j?")
+    expect(page.get_by_text("No letters match")).to_be_visible()  # or the rows go while they are being moved over
     page.get_by_role("searchbox").fill("")
     page.keyboard.press("Escape")
-    tab.settle()
+    expect(page.locator("tbody tr").nth(1)).to_be_visible()
     for key, at in (("j", 0), ("j", 1), ("k", 0)):
         page.keyboard.press(key)
         expect(page.locator("tbody tr").nth(at)).to_have_class(re.compile("cursor"))

@@ -38,9 +38,13 @@ def check_disk(folder: Path) -> None:
 
 def check_file(path: Path) -> None:
     """Raise OSError where a SQLite file's disk or its log leaves too little room."""
+    path = path.resolve()  # the log is beside the file itself, not beside a link to it
     check_disk(path.parent)
     log = path.with_name(f"{path.name}-wal")
-    size = log.stat().st_size if log.exists() else 0
+    try:
+        size = log.stat().st_size
+    except FileNotFoundError:
+        return
     if size > LARGEST_LOG:
         raise OSError(
             f"{log.name} has {size / _MB:.0f} MB and cannot begin anew: end what keeps on reading the file, such as a "

@@ -125,3 +125,20 @@ def test_a_log_that_grows_and_grows_fails(tmp_path: Path) -> None:
         log.truncate(LARGEST_LOG + 1)
         with pytest.raises(OSError, match=r"shop\.db-wal has 256 MB and cannot begin anew: end what keeps on reading"):
             check_file(path)
+
+
+def test_the_log_of_a_file_behind_a_link_is_found(tmp_path: Path) -> None:
+    real = tmp_path / "data" / "shop.db"
+    real.parent.mkdir()
+    real.touch()
+    (tmp_path / "link.db").symlink_to(real)
+    with open(f"{real}-wal", "wb") as log:
+        log.truncate(LARGEST_LOG + 1)
+    with pytest.raises(OSError, match=r"shop\.db-wal has 256 MB"):
+        check_file(tmp_path / "link.db")
+
+
+def test_a_log_that_goes_away_under_the_look_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "shop.db"
+    monkeypatch.setattr(Path, "exists", lambda self: True)  # it was there a moment ago
+    check_file(path)

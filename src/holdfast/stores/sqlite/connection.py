@@ -29,7 +29,7 @@ _PATIENCE_MS: Final = 10_000
 def open_database(path: str, synchronous: str, clock: Clock) -> None:
     """Make the file if there is none, and bring its tables to this version; whoever comes first does it."""
     _check_path(path)
-    db = connect(path, synchronous, clock)
+    db = connect(path, synchronous, clock, may_create=True)
     try:
         db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # what is found damaged is left as it is
         db.set_busy_timeout(_PATIENCE_MS)  # to read, too: others may be switching a new file to WAL
@@ -57,14 +57,17 @@ def is_store(path: str) -> bool:
         raise translated(error, path) from error
 
 
-def connect(path: str, synchronous: str, clock: Clock, *, is_writer: bool = True) -> apsw.Connection:
+def connect(
+    path: str, synchronous: str, clock: Clock, *, is_writer: bool = True, may_create: bool = False
+) -> apsw.Connection:
     """A connection in WAL mode.
 
     Writers take the write lock by `Turn`, not by SQLite's busy time-out, which starves; readers never need that lock,
     and wait only for a process that repairs the log of one that died.
     """
     try:
-        db = apsw.Connection(path)
+        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if may_create else 0)
+        db = apsw.Connection(path, flags=flags)
         db.set_busy_timeout(_PATIENCE_MS)
         _use_wal(db, path, clock)
         db.execute(f"PRAGMA synchronous = {synchronous}")

@@ -7,6 +7,7 @@ for a write which was cut short. Where commits follow, it was not, and what they
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,17 +17,19 @@ import apsw
 from msgspec import Struct
 
 from holdfast.errors import StoreError
+from holdfast.stores.sqlite.queries import migrations
 from holdfast.stores.sqlite.rows import read_rows, read_value
 
-MOST_BYTES: Final = 16 * 1024 * 1024
-"""A larger database is not read as a whole when it is opened: this much takes less than a tenth of a second."""
+MOST_BYTES: Final = 4 * 1024 * 1024
+"""A larger database is not read as a whole when it is opened: this much takes some 20 ms."""
 
 _PATIENCE_MS: Final = 10_000
 _HEADER: Final = 32
 _FRAME: Final = 24
 _MAGIC: Final = 0x377F_0682
 """Of a log whose checksums are of little-endian words; with the last bit set, of big-endian ones."""
-_OURS: Final = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'holdfast\\_%' ESCAPE '\\'"
+_TABLES: Final = "SELECT name FROM sqlite_schema WHERE type = 'table'"
+_MADE: Final = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 
 
 class _Frame(Struct, frozen=True):
@@ -51,8 +54,11 @@ def check_tables(db: apsw.Connection, path: str) -> None:
     size = read_value(db, "PRAGMA page_count") * read_value(db, "PRAGMA page_size")
     if size > MOST_BYTES:
         return
-    for (table,) in read_rows(db, _OURS):
-        found: str = read_rows(db, f"PRAGMA integrity_check('{table}')")[0][0]
+    there = {name for (name,) in read_rows(db, _TABLES)}
+    for table in _MADE.findall("\n".join(migrations())):
+        if table not in there:
+            continue
+        found: str = read_rows(db, f'PRAGMA integrity_check("{table}")')[0][0]
         if found != "ok":
             detail = " ".join(found.split())[:200]
             raise StoreError(f"{path}: the database is damaged ({detail}); restore a copy, or try sqlite3's .recover")
@@ -72,14 +78,15 @@ def check_log(db: apsw.Connection, path: str) -> None:
     if is_damaged:
         raise StoreError(
             f"{path}: its log {os.path.basename(path)}-wal is damaged behind frame {read}, and commits after it cannot "
-            "be read; keep all three files, and restore a copy"
+            "be read; keep all three files, and restore a copy, or accept that they are lost: open and close it once "
+            "with synchronous=normal"
         )
 
 
 @contextmanager
 def _nobody_writes(path: str) -> Iterator[None]:
     """The write lock, on a connection of its own: one that holds it is not told of its log."""
-    db = apsw.Connection(path)
+    db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         db.set_busy_timeout(_PATIENCE_MS)
@@ -101,28 +108,61 @@ def _has_unread_commits(db: apsw.Connection, path: str) -> bool:
             header = log.read(_HEADER)
             if len(header) < _HEADER:
                 return False
-            pairs = list(_followed_commits(log, header, _frames_read(db), read_value(db, "PRAGMA page_size")))
+            read, page_size = _frames_read(db), read_value(db, "PRAGMA page_size")
+            pairs = list(_followed_commits(log, header, read, page_size))
+            if not pairs or pairs[-1] <= _frames_read(db):
+                return False
+            return read > 0 or not _is_first_commit_whole(log, header, page_size)
     except FileNotFoundError:
         return False
-    return bool(pairs) and pairs[-1] > _frames_read(db)
+
+
+def _is_first_commit_whole(log: BinaryIO, header: bytes, page_size: int) -> bool:
+    """Whether SQLite would read something of this log if it had to begin with the file alone.
+
+    If it reads nothing nevertheless, that is not for any damage: all of the log was moved into the database, and a
+    writer that was to begin it anew told the others so, but did not come to write the new header. The index has
+    new salts then, but no process may open that file beside SQLite: closing it would drop SQLite's own locks.
+    """
+    if not _is_header_valid(header):
+        return False
+    words = struct.unpack(">8I", header)
+    checksum = words[6:]
+    for frame in _frames(log, 0, page_size):
+        text = _text_of(log, frame, page_size)
+        if frame.salts != header[16:24] or _sum(text, checksum, _order(words[0])) != frame.checksum:
+            return False
+        if frame.is_commit:
+            return True
+        checksum = frame.checksum
+    return False
 
 
 def _followed_commits(log: BinaryIO, header: bytes, read: int, page_size: int) -> Iterator[int]:
     """The numbers of commits behind so many frames after which the log went on."""
-    words = struct.unpack(">8I", header)
-    is_valid = words[0] in {_MAGIC, _MAGIC + 1} and _sum(header[:24], (0, 0), _order(words[0])) == words[6:]
-    orders = (_order(words[0]),) if is_valid else ("<", ">")
+    is_valid = _is_header_valid(header)
+    orders = (_order(int.from_bytes(header[:4])),) if is_valid else ("<", ">")
     last: _Frame | None = None
     for frame in _frames(log, read, page_size):
         if is_valid and frame.salts != header[16:24]:
             last = None  # of an earlier round, which was moved into the database
             continue
         if last is not None and last.is_commit and last.salts == frame.salts:
-            log.seek(_HEADER + (frame.number - 1) * (_FRAME + page_size) + _FRAME)
-            text = frame.start + log.read(page_size)
+            text = _text_of(log, frame, page_size)
             if any(_sum(text, last.checksum, order) == frame.checksum for order in orders):
                 yield last.number
         last = frame
+
+
+def _is_header_valid(header: bytes) -> bool:
+    words = struct.unpack(">8I", header)
+    return words[0] in {_MAGIC, _MAGIC + 1} and _sum(header[:24], (0, 0), _order(words[0])) == words[6:]
+
+
+def _text_of(log: BinaryIO, frame: _Frame, page_size: int) -> bytes:
+    """What its checksum is of, besides all before it."""
+    log.seek(_HEADER + (frame.number - 1) * (_FRAME + page_size) + _FRAME)
+    return frame.start + log.read(page_size)
 
 
 def _frames(log: BinaryIO, read: int, page_size: int) -> Iterator[_Frame]:

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from holdfast.errors import StoreError
+from holdfast.stores.sqlite.files import Identity, identity_of
 
 if TYPE_CHECKING:
     from holdfast.stores.sqlite.opened import Opened
 
 _here: Final[WeakSet[Opened]] = WeakSet()
-_inherited: Final[dict[str, list[Opened]]] = {}
-"""By path. They are kept: to close them here would harm the parent."""
+_inherited: Final[dict[Identity, list[Opened]]] = {}
+"""They are kept: to close them here would harm the parent, and their files would be lost to view."""
 
 
 def note_opened(opened: Opened) -> None:
     """This process is about to open a file; StoreError when its parent had it open."""
-    if os.path.realpath(opened.path) in _inherited:
+    if identity_of(opened.path) in _inherited:
         raise StoreError(
             f"{opened.path}: this process was forked from one that has the file open, which SQLite does not "
             "survive; start it afresh (multiprocessing's spawn method), or close the app before the fork"
@@ -38,7 +39,9 @@ def note_closed(opened: Opened) -> None:
 
 def _after_fork() -> None:
     for opened in list(_here):
-        _inherited.setdefault(os.path.realpath(opened.path), []).append(opened)
+        database = opened.database or identity_of(opened.path)  # it may have been about to be opened
+        if database is not None:
+            _inherited.setdefault(database, []).append(opened)
         _here.discard(opened)
 
 

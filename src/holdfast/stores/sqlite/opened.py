@@ -18,7 +18,8 @@ from holdfast.stores.lanes import Lanes
 from holdfast.stores.sqlite.batch import Books
 from holdfast.stores.sqlite.clock import StoreClock, agree_on_clock, save_instant
 from holdfast.stores.sqlite.connection import connect, open_database
-from holdfast.stores.sqlite.faults import DiskFull, is_broken, translated
+from holdfast.stores.sqlite.faults import DiskFull, is_broken, replaced, translated
+from holdfast.stores.sqlite.files import Identity, files_of
 from holdfast.stores.sqlite.forks import note_closed, note_opened
 from holdfast.stores.sqlite.locks import WorkerLocks
 from holdfast.stores.sqlite.news import News
@@ -76,7 +77,7 @@ class Heartbeats:
         self,
         path: str,
         open_connection: Callable[[], apsw.Connection],
-        clock: Clock,
+        turn: Turn,
         store_clock: StoreClock,
         locks: WorkerLocks,
         reserve: Reserve,
@@ -84,7 +85,7 @@ class Heartbeats:
     ) -> None:
         self._path = path
         self._connect = open_connection
-        self._turn = Turn(path, clock, is_urgent=True)
+        self._turn = turn
         self._store_clock = store_clock
         self._locks = locks
         self._reserve = reserve
@@ -156,25 +157,41 @@ class Heartbeats:
 
 
 class Opened:
-    """A database that this process has open."""
+    """A database that this process has open.
+
+    One connection is never used and stays open to the end: for as long as it is there, SQLite does not delete the log,
+    and no other file can get the numbers of these two. So whatever else is found under their names was put there.
+    """
 
     def __init__(self, path: str, synchronous: str, key_window_s: float, clock: Clock) -> None:
         self.pid = os.getpid()
         self.path = path
+        self.database: Identity | None = None
         note_opened(self)
         self._synchronous = synchronous
         self._key_window_s = key_window_s
         self._clock = clock
         open_database(path, synchronous, clock)
+        self._anchor = connect(path, synchronous, clock)
+        files = files_of(path)
+        if files is None:
+            raise replaced(path)
+        self._files, self.database = files, files.database
         self.store_clock = self._agree_on_clock()
         self._reserve = Reserve(path, clock)
         self._reserve.make()
         self.locks = WorkerLocks(path)
         self.news = News(path, self._reading, clock)
-        self.writer = Writer(path, self._watched_books, Turn(path, clock), self._reserve, self.news.tell)
+        self.writer = Writer(path, self._watched_books, self._new_turn(), self._reserve, self.news.tell)
         self.reader = Reader(path, self._reading)
         self.heartbeats = Heartbeats(
-            path, self._writing, clock, self.store_clock, self.locks, self._reserve, self.news.tell
+            path,
+            self._writing,
+            self._new_turn(is_urgent=True),
+            self.store_clock,
+            self.locks,
+            self._reserve,
+            self.news.tell,
         )
         self._mutex = threading.Lock()
         self._spare: list[tuple[Books, Turn]] = []
@@ -205,13 +222,14 @@ class Opened:
                 books.db.close()
                 turn.close()
         self.locks.close()
+        self._anchor.close()
         note_closed(self)
 
     def _lend(self) -> tuple[Books, Turn]:
         with self._mutex:
             if self._spare:
                 return self._spare.pop()
-        return self._books(), Turn(self.path, self._clock)
+        return self._books(), self._new_turn()
 
     def _take_back(self, books: Books, turn: Turn, is_broken_now: bool) -> None:
         with self._mutex:
@@ -231,13 +249,21 @@ class Opened:
         return Books(self._writing(), self.store_clock, Lanes(), self._key_window_s)
 
     def _writing(self) -> apsw.Connection:
-        return connect(self.path, self._synchronous, self._clock)
+        return self._connect(is_writer=True)
 
     def _reading(self) -> apsw.Connection:
-        return connect(self.path, self._synchronous, self._clock, is_writer=False)
+        return self._connect(is_writer=False)
+
+    def _connect(self, *, is_writer: bool) -> apsw.Connection:
+        if files_of(self.path) != self._files:  # to open what is there now would make a log for it
+            raise replaced(self.path)
+        return connect(self.path, self._synchronous, self._clock, is_writer=is_writer)
+
+    def _new_turn(self, *, is_urgent: bool = False) -> Turn:
+        return Turn(self.path, self._files, self._clock, is_urgent=is_urgent)
 
     def _agree_on_clock(self) -> StoreClock:
-        db, turn = self._writing(), Turn(self.path, self._clock)
+        db, turn = self._writing(), self._new_turn()
         try:
             turn.begin(db)
             store_clock = agree_on_clock(db, self._clock)

@@ -89,7 +89,7 @@ class SqliteStore:
             raise ConfigError(f"synchronous: {synchronous!r} is none of NORMAL, FULL and EXTRA")
         if key_window_s < 0:
             raise ConfigError(f"key_window_s: {key_window_s} is negative")
-        self._path = os.path.abspath(name)
+        self._path = os.path.realpath(name)  # SQLite puts its log beside the file itself, not beside a link to it
         self._synchronous = synchronous
         self._key_window_s = key_window_s
         self._clock: Clock = clock or SystemClock()

@@ -11,6 +11,7 @@ import apsw
 from holdfast.clock import chance
 from holdfast.ports import Clock
 from holdfast.stores.sqlite.faults import StillBusy, replaced
+from holdfast.stores.sqlite.files import Files, files_of
 
 try:
     from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
@@ -18,9 +19,6 @@ try:
     _has_locks = True
 except ImportError:  # Windows: no queue, and so no promise of fairness
     _has_locks = False
-
-Files = tuple[tuple[int, int], ...]
-"""Device and number of each; nothing where one is missing."""
 
 _PATIENCE_S: Final = 10.0
 _RECENT_S: Final = 0.005
@@ -34,16 +32,17 @@ class Turn:
 
     Whoever waits holds a shared OS lock on a file beside the database, and whoever has just committed looks whether
     somebody does: then it pauses before it begins again. The kernel drops a dead waiter's lock.
+
+    `files` are those that the process has open.
     """
 
-    def __init__(self, path: str, clock: Clock, *, is_urgent: bool = False) -> None:
+    def __init__(self, path: str, files: Files, clock: Clock, *, is_urgent: bool = False) -> None:
         self._path = path
+        self._files = files
         self._clock = clock
         self._shortest_s, self._longest_s = _URGENT_S if is_urgent else _NORMAL_S
         self._is_urgent = is_urgent
         self._ended_at = float("-inf")
-        self._db: apsw.Connection | None = None
-        self._files: Files = ()
         self._queue: int | None = None
         if _has_locks:
             with suppress(OSError):
@@ -52,13 +51,11 @@ class Turn:
     def begin(self, db: apsw.Connection) -> None:
         """`BEGIN IMMEDIATE`; raises StillBusy when others hold the lock for ten seconds.
 
-        And Replaced when the files are not those any more that the connection has open: what it wrote would be lost.
+        And Replaced when others are in the place of the files, or none: what is written would be lost, or would get
+        into a file that is not the process's own.
         """
         self._take_lock(db)
-        files = _files(self._path)
-        if db is not self._db:
-            self._db, self._files = db, files
-        if not files or files != self._files:
+        if files_of(self._path) != self._files:
             db.execute("ROLLBACK")
             raise replaced(self._path)
 
@@ -113,18 +110,6 @@ class Turn:
     def _leave_queue(self) -> None:
         if self._queue is not None:
             flock(self._queue, LOCK_UN)
-
-
-def _files(path: str) -> Files:
-    """What tells the database and its log from others of their names."""
-    found = []
-    for name in (path, f"{path}-wal"):
-        try:
-            stat = os.stat(name)
-        except OSError:
-            return ()
-        found.append((stat.st_dev, stat.st_ino))
-    return tuple(found)
 
 
 def _between(shortest: float, longest: float) -> float:

@@ -121,6 +121,64 @@ def test_frames_of_an_earlier_round_are_no_damage(crashed: Path) -> None:
     db.close()
 
 
+class Stuck(apsw.VFS):
+    """Writes no more to a log once it is told so, as a process that is killed or a disk that fails."""
+
+    def __init__(self) -> None:
+        self.is_stuck = False
+        super().__init__("stuck", "")
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802 - SQLite's
+        return StuckFile(self, name, flags)
+
+
+class StuckFile(apsw.VFSFile):
+    def __init__(self, disk: Stuck, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
+        self._disk = disk
+        self._is_log = bool(flags[0] & apsw.SQLITE_OPEN_WAL)
+        super().__init__("", name, flags)
+
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's
+        if self._is_log and self._disk.is_stuck:
+            raise apsw.IOError
+        super().xWrite(data, offset)
+
+
+def test_a_log_that_was_about_to_begin_anew_is_no_damage(crashed: Path) -> None:
+    """All of it was moved, and its index begins anew, but whoever did that could not write the new header."""
+    disk = Stuck()
+    db = apsw.Connection(str(crashed), vfs="stuck")
+    db.execute("SELECT count(*) FROM holdfast_jobs").fetchall()
+    assert db.wal_checkpoint()[0] > 2
+    disk.is_stuck = True
+    with pytest.raises(apsw.IOError):
+        db.execute("CREATE TABLE mine (x)")
+    other = apsw.Connection(str(crashed))
+    assert other.execute("SELECT count(*) FROM holdfast_jobs").get == JOBS
+    assert other.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0] == 0
+    assert open_store(crashed) == JOBS
+    other.close()
+    db.close()
+    disk.unregister()
+
+
+def test_a_first_commit_that_is_spoilt_behind_its_first_frame_is_refused(crashed: Path) -> None:
+    log = log_of(crashed)
+    assert commits(log)[0] > 32 + FRAME, "it is a commit of one frame: this shows nothing"
+    spoil(log, 32 + FRAME + 100)
+    with pytest.raises(StoreError, match="is damaged behind frame 0"):
+        open_store(crashed)
+
+
+def test_who_accepts_the_loss_opens_it_once_as_normal(crashed: Path) -> None:
+    spoil(log_of(crashed), commits(log_of(crashed))[JOBS // 2])
+    with pytest.raises(StoreError, match="restore a copy, or accept that they are lost: open and close it once with"):
+        open_store(crashed)
+    left = open_store(crashed, "NORMAL")
+    assert 0 < left < JOBS
+    assert open_store(crashed) == left
+
+
 def test_a_database_with_a_spoilt_index_is_refused(crashed: Path) -> None:
     open_store(crashed)
     content = crashed.read_bytes()
@@ -144,6 +202,15 @@ def test_other_peoples_tables_are_not_judged(crashed: Path) -> None:
     db.execute("CREATE TABLE mine (x CHECK (x > 0)); PRAGMA ignore_check_constraints = 1; INSERT INTO mine VALUES (-1)")
     db.execute("PRAGMA ignore_check_constraints = 0")
     assert db.execute("PRAGMA integrity_check").get != "ok"
+    db.close()
+    assert open_store(crashed) == JOBS
+
+
+def test_other_peoples_tables_whose_names_are_like_ours_are_not_judged(crashed: Path) -> None:
+    db = apsw.Connection(str(crashed))
+    for name in ("holdfast_o'x", "holdfast_mine"):
+        db.execute(f'CREATE TABLE "{name}" (x CHECK (x > 0)); PRAGMA ignore_check_constraints = 1')
+        db.execute(f'INSERT INTO "{name}" VALUES (-1)')
     db.close()
     assert open_store(crashed) == JOBS
 

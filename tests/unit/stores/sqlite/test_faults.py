@@ -233,6 +233,20 @@ async def test_a_forked_child_opens_a_file_that_its_parent_has_closed(store: Sql
     assert len((await SqliteStore(path).find(Query())).items) == 2
 
 
+async def test_a_forked_child_is_refused_its_parents_file_under_any_name_and_not_another_in_its_place(
+    store: SqliteStore, path: Path
+) -> None:
+    store.enqueue_now([new_job()])
+    away = path.with_name("away.db")
+    shutil.move(path, away)
+    with pytest.raises(AssertionError, match="forked from one that has the file open"):
+        in_a_child(lambda: SqliteStore(away).capabilities)
+    for suffix in ("-wal", "-shm"):
+        shutil.move(f"{path}{suffix}", f"{away}{suffix}")
+    in_a_child(lambda: SqliteStore(path).enqueue_now([new_job()]))
+    assert len((await SqliteStore(path).find(Query())).items) == 1
+
+
 def in_a_child(do: Callable[[], object]) -> None:
     """Fork, do it there, and fail as it did."""
     reading, writing = os.pipe()

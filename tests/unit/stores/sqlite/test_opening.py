@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.clock import new_id
 from holdfast.errors import ConfigError, StoreError
-from holdfast.ports import Clock, Query
+from holdfast.ports import Clock, Query, WorkerRecord
 from holdfast.stores.sqlite import SqliteStore, connection
 from holdfast.stores.sqlite.store import Synchronous
 from holdfast.testing.store_suite import enqueue, new_job
@@ -45,6 +45,29 @@ def test_a_missing_file_is_made(path: Path) -> None:
     asyncio.run(store.close())
 
 
+async def test_a_link_leads_to_the_file_and_to_all_that_is_beside_it(path: Path) -> None:
+    real = path.parent / "data" / "shop.db"
+    real.parent.mkdir()
+    os.symlink(real, path)
+    store = SqliteStore(path)
+    assert store.capabilities.location == str(real)
+    store.enqueue_now([NewJob(id=new_id(), task="greet", payload=b"{}")])
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    script = (
+        "import sys; from holdfast.stores.sqlite import SqliteStore; from holdfast.types import NewJob\n"
+        "from holdfast.clock import new_id\n"
+        "SqliteStore(sys.argv[1]).enqueue_now([NewJob(id=new_id(), task='greet', payload=b'{}')])"
+    )
+    _, errors = _popen([sys.executable, "-c", script, str(real)]).communicate(timeout=60)
+    assert errors.decode() == ""
+    assert len((await store.find(Query())).items) == 2
+    names = {"shop.db", "shop.db-wal", "shop.db-shm", "shop.db.queue", "shop.db.reserve", "shop.db.workers"}
+    assert {one.name for one in real.parent.iterdir()} == names
+    await store.close()
+    assert {one.name for one in path.parent.iterdir()} == {"jobs.db", "data"}
+    assert not real.with_name("shop.db-wal").exists()
+
+
 def test_whoever_finds_the_new_file_locked_by_another_starter_waits(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,8 +78,8 @@ def test_whoever_finds_the_new_file_locked_by_another_starter_waits(
         clock.sleep(0.05)
         held[0].close()
 
-    def connect(path: str, synchronous: str, clock: Clock, *, is_writer: bool = True) -> apsw.Connection:
-        db = real(path, synchronous, clock, is_writer=is_writer)
+    def connect(path: str, synchronous: str, clock: Clock, *, may_create: bool) -> apsw.Connection:
+        db = real(path, synchronous, clock, may_create=may_create)
         if not held:  # the other one comes between our switch to WAL and our first look at the tables
             held.append(apsw.Connection(path))
             held[0].execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -16,6 +16,7 @@ from holdfast.errors import StoreError
 from holdfast.ports import Claim, Enqueued, Exchange, Query, Settlement, WorkerRecord
 from holdfast.stores.pen import Ask
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.files import files_of
 from holdfast.stores.sqlite.turns import Turn
 from holdfast.testing import ManualClock
 from holdfast.types import Attempt, Change, FailureType, NewJob
@@ -193,7 +194,10 @@ def test_who_has_just_written_pauses_for_one_who_waits(path: Path) -> None:
     clock = ManualClock()
     first, second = apsw.Connection(str(path)), apsw.Connection(str(path))
     first.execute("PRAGMA journal_mode = WAL")
-    mine, other = Turn(str(path), clock), Turn(str(path), clock)
+    first.execute("CREATE TABLE mine (x)")
+    files = files_of(str(path))
+    assert files is not None
+    mine, other = Turn(str(path), files, clock), Turn(str(path), files, clock)
     mine.begin(first)
     mine.end(first)
     mine.begin(first)
