@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _here: Final[WeakSet[Opened]] = WeakSet()
 _inherited: Final[dict[Identity, list[Opened]]] = {}
-"""They are kept: to close them here would harm the parent, and their files would be lost to view."""
+"""They are kept: to close them here would harm the parent, and other files might get the numbers of theirs."""
 
 
 def note_opened(opened: Opened) -> None:

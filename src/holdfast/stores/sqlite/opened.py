@@ -173,13 +173,17 @@ class Opened:
         self._clock = clock
         open_database(path, synchronous, clock)
         self._anchor = connect(path, synchronous, clock)
-        files = files_of(path)
-        if files is None:
-            raise replaced(path)
-        self._files, self.database = files, files.database
-        self.store_clock = self._agree_on_clock()
-        self._reserve = Reserve(path, clock)
-        self._reserve.make()
+        try:
+            files = files_of(path)
+            if files is None:
+                raise replaced(path)
+            self._files, self.database = files, files.database
+            self.store_clock = self._agree_on_clock()
+            self._reserve = Reserve(path, clock)
+            self._reserve.make()
+        except BaseException:
+            self._anchor.close(True)
+            raise
         self.locks = WorkerLocks(path)
         self.news = News(path, self._reading, clock)
         self.writer = Writer(path, self._watched_books, self._new_turn(), self._reserve, self.news.tell)
@@ -222,7 +226,8 @@ class Opened:
                 books.db.close()
                 turn.close()
         self.locks.close()
-        self._anchor.close()
+        with suppress(apsw.Error):
+            self._anchor.close(True)
         note_closed(self)
 
     def _lend(self) -> tuple[Books, Turn]:

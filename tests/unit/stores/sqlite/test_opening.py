@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.clock import new_id
+from holdfast.clock import SystemClock, new_id
 from holdfast.errors import ConfigError, StoreError
 from holdfast.ports import Clock, Query, WorkerRecord
 from holdfast.stores.sqlite import SqliteStore, connection
@@ -91,6 +91,12 @@ def test_whoever_finds_the_new_file_locked_by_another_starter_waits(
     store = SqliteStore(path)
     assert store.capabilities.location == str(path)
     asyncio.run(store.close())
+
+
+def test_only_the_first_connection_makes_a_file(path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be opened"):
+        connection.connect(str(path), "FULL", SystemClock())
+    assert not path.exists()
 
 
 def test_nothing_is_opened_before_the_first_verb(path: Path) -> None:
