@@ -28,6 +28,7 @@ from tests.simulation.world import Outcome, World
 
 _CLOCK = SystemClock()
 _CHUNK = 25
+_AT_ONCE = 4
 _SHOWN = 5
 _MOST = 1_000
 """Seeds that are tried with a planted bug."""
@@ -106,8 +107,10 @@ def simulate(seeds: Iterable[int], processes: int, within_s: float, bugs: Iterab
     summary, faults, states, digests = Summary(), Counter[str](), set[int](), list[str]()
     with get_context("spawn").Pool(processes, _quiet) as pool:
         began_s = _CLOCK.monotonic()
-        for outcomes in pool.imap(_run_chunk, _chunks(seeds, began_s + within_s)):
-            for one in outcomes:
+        chunks = _chunks(seeds, began_s + within_s)
+        # A pool asks for all that it is given at once, whatever the time: so it is given a few at a time.
+        while some := list(itertools.islice(chunks, _AT_ONCE * processes)):
+            for one in itertools.chain.from_iterable(pool.imap(_run_chunk, some)):
                 summary.first_seed = one.seed if not summary.seeds else summary.first_seed
                 summary.seeds += 1
                 summary.steps += one.steps

@@ -55,3 +55,8 @@ def test_a_failing_seed_is_told_and_fails_again_in_the_same_way() -> None:
     first, second = (_simulate("--seed", "100000", "--bug", str(bug)) for _ in range(2))
     assert first == second
     assert "I2 stale result" in first
+
+
+def test_it_ends_when_its_time_is_over(tmp_path: Path) -> None:
+    _simulate("--seeds", "0-9999999", "--within", "0.1", "--processes", "2", out=tmp_path / "found.json")
+    assert 0 < _summary(tmp_path / "found.json").seeds <= 200
