@@ -569,7 +569,9 @@ class Store(Protocol):
         """Settle, change values, count and claim, in one transaction and in this order.
 
         A settlement that has taken effect already answers True again and changes nothing; a claim whose token was used
-        already answers with what is still running under it, and claims nothing.
+        already answers with what is still running under it, and claims nothing. A token may be forgotten once all that
+        it brought has ended and its worker has claimed again: what a claim brings that comes later than that, its
+        worker learns of by its next heartbeat, and it is no job whose latest settlement was made under that token.
         """
 
     async def heartbeat(self, worker: WorkerRecord) -> Beat:

@@ -93,13 +93,15 @@ class Session:
             clock=app.clock,
             store=app.store,
             crawl=name,
-            store_now=self._store_now,
+            store_now=self._latest_store_now,
             is_ours=self._is_ours,
         )
         self._spec = crawler.spec_of(self._handling.run)
         self._stats: Stats | None = None
         """What there was at the last look."""
         self._offset_s = 0.0
+        self._took_s = 0.0
+        """That look: by so much at most the store's clock is ahead of what we think."""
         self._is_stopping = False
         self._is_finished = False
         self._news = asyncio.Event()
@@ -121,8 +123,7 @@ class Session:
         record = await self._book.begin(seeds)
         self._widen((*record.domains, *map(domain_of, seeds)))
         self._handling.trusted = trusted_by((*record.seeds, *seeds))
-        stats = await self._app.store.stats()
-        self._look_at(stats)
+        stats = await self._look()
         self._frontier.known = sum(tally.n for tally in stats.tallies if tally.queue == queue_of(self._name))
         for domain, hold in self._book.holds().items():
             if hold.until > stats.now:
@@ -187,8 +188,7 @@ class Session:
         while True:
             wait_s = _LOOK_S
             try:
-                stats = await self._app.store.stats()
-                self._look_at(stats)
+                stats = await self._look()
                 wait_s = await self._share(stats)
                 await self._book.sweep(stats.now)
                 self._rate.note(self._clock.monotonic(), self._done)
@@ -258,7 +258,7 @@ class Session:
 
     async def _end(self) -> CrawlSummary:
         try:
-            self._look_at(await self._app.store.stats())
+            await self._look()
             while await self._book.sweep(self._store_now()):
                 pass
         except StoreError as error:
@@ -365,9 +365,16 @@ class Session:
     def _store_now(self) -> float:
         return self._clock.monotonic() + self._offset_s
 
-    def _look_at(self, stats: Stats) -> None:
-        self._stats = stats
-        self._offset_s = stats.now - self._clock.monotonic()
+    def _latest_store_now(self) -> float:
+        return self._store_now() + self._took_s
+
+    async def _look(self) -> Stats:
+        asked_s = self._clock.monotonic()
+        self._stats = stats = await self._app.store.stats()
+        answered_s = self._clock.monotonic()
+        self._offset_s = stats.now - answered_s
+        self._took_s = answered_s - asked_s
+        return stats
 
     def _on_value(self, value: Value) -> None:
         if value.key == self._shares.key:

@@ -33,7 +33,7 @@ ORDERS = 1_000
 _CANARIES = 5
 _DRAIN_S = 60.0
 _LOOK_S = 0.25
-_MOST_SENT = 30  # five failures open it; two processes with eight threads are in flight; then a few trials
+_MOST_SENT = 30  # of two processes four failures each, before one that opens it, and eight in flight; then a few trials
 _SERVICES = ("payments", "shipping", "mail")
 
 

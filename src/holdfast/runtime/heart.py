@@ -16,6 +16,10 @@ PART: Final = "heartbeat"
 TO_STOP: Final = 0.1
 """The part of a lease that is left for stopping the work, when it cannot be renewed."""
 
+AT_MOST: Final = 0.25
+"""The longest wait after a beat that failed, as a part of that between two beats: all the work is at stake, and one
+that the network drops now and then is to be given up by no run of bad luck."""
+
 
 class Heart:
     """Renews a worker's lease every `every_s`, sooner when a beat has failed, and says at once when it is lost.
@@ -90,7 +94,7 @@ class Heart:
             again_s = self._outage.fails(PART, error)
             left_s = end_s - self._clock.monotonic()
             if left_s > 0.0:
-                return min(again_s, left_s, self._every_s)
+                return min(again_s, left_s, self._every_s * AT_MOST)
             why = "no answer in time" if isinstance(error, TimeoutError) else str(error)
             self._on_lost(f"its lease could not be renewed: {why}")
             return None

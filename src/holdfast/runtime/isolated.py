@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import faulthandler
 import importlib
 import json
 import os
@@ -13,7 +14,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,7 +103,8 @@ class Child:
         return await asyncio.get_running_loop().run_in_executor(None, self.note, note)
 
     def _listen(self) -> None:
-        with self._socket.makefile("rb") as lines:
+        # It is reset, and not only closed, where the worker has not read all that we sent.
+        with self._socket.makefile("rb") as lines, suppress(ConnectionError):
             for line in lines:
                 message = wire.decode_to_child(line)
                 if isinstance(message, wire.Start):
@@ -117,7 +119,10 @@ class Child:
 
     def _send(self, message: wire.ToParent) -> None:
         with self._sending:  # a thread that the job has left behind may still be asking
-            self._socket.sendall(wire.encode(message) + b"\n")
+            try:
+                self._socket.sendall(wire.encode(message) + b"\n")
+            except ConnectionError:
+                os._exit(0)  # the worker is gone, and nobody else wants to know
 
     def _run(
         self,
@@ -226,6 +231,7 @@ def _failed(spec: TaskSpec, delivery: Delivery, error: BaseException, run_s: flo
 
 def main() -> None:
     """Serve the worker on the other end of the socket."""
+    faulthandler.enable()  # what crashes in native code says where
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker decides; a terminal tells the whole group
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

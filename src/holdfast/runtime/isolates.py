@@ -60,16 +60,26 @@ class Isolates:
         trace: str | None = None,
         *,
         is_message: bool = False,
-    ) -> wire.Ended:
+        may_begin: Callable[[], Awaitable[bool]] | None = None,
+    ) -> wire.Ended | None:
         """Run one attempt to its end. WorkerDied when the process died of it, TimeLimitExceeded when it was killed.
 
-        NoProcess where none can be started, after a pause: until then its place is taken.
+        NoProcess where none can be started, after a pause: until then its place is taken. `may_begin` is asked when the
+        process is there, which may take a while; None where it says no.
         """
         async with self._places:
             on_start()  # it waits no longer: a slow start of the process is no reason to give it back
             start = wire.Start(delivery, module, self._limit_s, self._worker, trace, is_message)
             while True:
                 child = await self._child()
+                is_begun = False
+                try:
+                    is_begun = may_begin is None or await may_begin()
+                finally:
+                    if not is_begun:
+                        self._idle.append(child)
+                if not is_begun:
+                    return None
                 on_start()
                 try:
                     return await self._run_in(child, start, timeout_s)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import faulthandler
 import logging
 import os
 import signal
@@ -49,6 +50,7 @@ class Companion(Protocol):
 
 def main(beside: Callable[[Any, Worker], Companion | None] | None = None) -> None:
     """Load the app, work until told to stop, and exit with how it ended. beside: makes a companion for both."""
+    faulthandler.enable()  # what crashes in native code says where
     target, settings = sys.argv[1], msgspec.json.decode(sys.argv[2], type=WorkerSettings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _leave(Exit.DRAINED))  # nothing has begun yet

@@ -8,6 +8,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextvars import copy_context
 from types import CoroutineType
 from typing import Any, Final
@@ -98,6 +99,7 @@ class Runner:
         is_replaceable: bool,
         counts: Counts,
         asking: asyncio.Lock,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._specs = specs
@@ -119,6 +121,7 @@ class Runner:
         """Everything held, begun or not, by job id."""
         self.counts = counts
         self._asking = asking
+        self._is_stopping = is_stopping
         self.tracer: Tracer | None = None
         self.must_be_replaced = False
         """A thread hangs in a job beyond its time limit: drain, and end this process."""
@@ -175,12 +178,19 @@ class Runner:
         sync_room = threads + int(threads * 0.25 / max(self._threads.expected_s, 1e-4)) - self._sync_held
         isolated_room = self.room.isolates - self._isolated_held
         caps: dict[str, int] = {}
+        dated = None
         for name, spec in self._specs.items():
             if spec.is_isolated:
                 room = isolated_room
-            elif spec.rates:  # a limit's permit is dated at the start of the run, so there must be a place for it now
-                begun = self._running_async + len(self._waiting)
-                room = self.room.concurrency - begun if spec.is_async else threads - self._sync_held
+            elif spec.rates:
+                # A limit's permit is dated at the start of the run, so it has the next place: no more than there are,
+                # and one where there is none, or a worker that is never idle would never come to it.
+                if dated is None:
+                    dated = sum(bool(run.spec.rates) and not run.is_begun for run in self.runs.values())
+                running, places = len(self._threads.running), threads
+                if spec.is_async:
+                    running, places = self._running_async, self.room.concurrency
+                room = max(1, places - running) - dated
             else:
                 room = wanted if spec.is_async else sync_room
             if spec.in_flight is not None:
@@ -253,12 +263,26 @@ class Runner:
         return breaker
 
     async def _ask(self, asked: list[tuple[Delivery, TaskSpec, Request]]) -> None:
+        """Take permits for these, and begin those that have theirs."""
+        answers = await self._permits([request for _, _, request in asked])
+        runs = []
+        for (delivery, spec, _), answer in zip(asked, answers, strict=True):
+            if isinstance(answer, Hold):
+                self._hold(delivery, spec, answer)
+            else:
+                runs.append(Run(delivery, spec, answer))
+        if self._is_stopping():  # told so while it asked, which may take long
+            self._give_back(runs)
+        else:
+            self._begin(runs)
+
+    async def _permits(self, requests: Sequence[Request]) -> Sequence[Go | Hold]:
         """Take permits from what is shared; each round is one compare-and-set in the store."""
         guards = self._guards
         async with self._asking:
-            question = guards.ask([request for _, _, request in asked], self.now())
+            question = guards.ask(requests, self.now())
             while question.changes:
-                sent = list(question.changes)
+                sent, sent_s = list(question.changes), self._clock.monotonic()
                 try:
                     reply = await self._store.exchange(Exchange(changes=sent, seen=guards.seen))
                 except BaseException:
@@ -266,15 +290,35 @@ class Runner:
                     raise
                 self.set_now(reply.now)
                 self._on_values(reply)
-                if guards.finish(question, reply.changed, reply.now):
+                took_s = self._clock.monotonic() - sent_s
+                if guards.finish(question, reply.changed, reply.now, took_s=took_s):
                     break
-        runs = []
-        for (delivery, spec, _), answer in zip(asked, question.answers, strict=True):
-            if isinstance(answer, Hold):
-                self._hold(delivery, spec, answer)
-            else:
-                runs.append(Run(delivery, spec, answer))
-        self._begin(runs)
+        return question.answers
+
+    async def _is_in_time(self, run: Run) -> bool:
+        """Whether it may begin now, perhaps with other permits than it had."""
+        return not self._guards.is_late(run.go, self.now()) or await self._renew(run)
+
+    async def _renew(self, run: Run) -> bool:
+        """Its place came too late for its permits: ask for others while it keeps the place. Whether it may begin."""
+        self._guards.release(run.go)
+        run.go = _FREE
+        request = self._request(run.spec, run.delivery)
+        try:
+            (answer,) = (_FREE,) if request is None else await self._permits([request])
+        except Exception as error:
+            _logger.warning("%s job %s is given back: no permits to be had: %s", run.spec.name, run.delivery.id, error)
+            self._give_back([run])
+            return False
+        if isinstance(answer, Hold):
+            self._forget(run)
+            self._hold(run.delivery, run.spec, answer)
+            return False
+        run.go = answer
+        if self._is_stopping():
+            self._give_back([run])
+            return False
+        return True
 
     def _hold(self, delivery: Delivery, spec: TaskSpec, hold: Hold) -> None:
         if hold.is_breaker and not spec.waits_for_breaker:
@@ -310,8 +354,10 @@ class Runner:
         self._settle(delivery, None, verdict, None, failure=failure)
 
     def _begin(self, runs: list[Run]) -> None:
-        """Hand each to where it runs."""
-        to_threads = []
+        """Hand each to where it runs; what a limit has dated has the next place."""
+        to_threads: list[Run] = []
+        first: list[Run] = []
+        first_to_threads: list[Run] = []
         for run in runs:
             self.runs[run.delivery.id] = run
             spec = run.spec
@@ -319,13 +365,15 @@ class Runner:
                 self._isolated_held += 1
                 run.task = self._loop.create_task(self._run_isolated(run), context=self._outside.copy())
             elif spec.is_async:
-                self._waiting.append(run)
+                (first if run.go.limits else self._waiting).append(run)
             else:
                 self._sync_held += 1
-                to_threads.append(run)
+                (first_to_threads if run.go.limits else to_threads).append(run)
+        self._waiting.extendleft(reversed(first))
         if self._waiting and not self._is_opening:
             self._open_slot()
         self._threads.submit(to_threads)
+        self._threads.submit(first_to_threads, is_first=True)
 
     def _is_isolated(self, run: Run) -> bool:
         """Whether it runs in a process of its own. An app that cannot be imported there, as in a test, runs it here."""
@@ -376,6 +424,13 @@ class Runner:
         if not self._guards.is_good(run.go):
             self._hold_back(run)
             return True
+        if run.go.limits:
+            try:
+                if not await self._is_in_time(run):
+                    return True
+            except asyncio.CancelledError as caught:
+                self._finish(run, None, self._as_failure(run, caught))
+                return False
         self._mark_begun(run)
         RUNNING.set((delivery, self.worker))
         if self.tracer is not None:
@@ -433,7 +488,9 @@ class Runner:
 
     def _run_sync(self, run: Run) -> None:
         spec, delivery = run.spec, run.delivery
-        if run.stop or not self._guards.is_good(run.go) or self._failing.get(spec.breaker, 0) >= spec.fatal_failures:
+        if run.stop or not self._guards.is_good(run.go, self._failing.get(run.go.breaker, 0)):
+            return
+        if run.go.limits and self._guards.is_late(run.go, self.now()) and not self._is_renewed(run):
             return
         self._mark_begun(run)
         RUNNING.set((delivery, self.worker))  # in the context of this thread, where the next run sets it anew
@@ -455,10 +512,18 @@ class Runner:
             run.failure = failure = spec.classify(error, spec.context)
             if spec.is_counted(failure):
                 # The loop may hear of it only after a while; until then the other threads go by this.
+                breaker = breaker_of(spec, delivery)
                 with self._failing_lock:
-                    self._failing[spec.breaker] = self._failing.get(spec.breaker, 0) + 1
+                    self._failing[breaker] = self._failing.get(breaker, 0) + 1
         if self.tracer is not None:
             self.tracer.leave(left)
+
+    def _is_renewed(self, run: Run) -> bool:
+        """As `_renew`, for a thread, which waits for it."""
+        try:
+            return asyncio.run_coroutine_threadsafe(self._renew(run), self._loop).result() and not run.stop
+        except (CancelledError, RuntimeError):  # the loop has ended, or is about to
+            return False
 
     def _collect(self, runs: list[Run]) -> None:
         again = []
@@ -467,8 +532,13 @@ class Runner:
                 self._sync_held -= 1
                 self._finish(run, run.value, run.error)
                 if run.failure is not None and run.spec.is_counted(run.failure):
+                    breaker = breaker_of(run.spec, run.delivery)
                     with self._failing_lock:
-                        self._failing[run.spec.breaker] -= 1
+                        left = self._failing.pop(breaker) - 1
+                        if left:
+                            self._failing[breaker] = left
+            elif self.runs.get(run.delivery.id) is not run:
+                self._sync_held -= 1  # it has got no other permits, and is settled
             elif run.stop:
                 self._sync_held -= 1
                 self._finish(run, None, asyncio.CancelledError())
@@ -501,7 +571,11 @@ class Runner:
                 module,
                 trace,
                 is_message=given is not None,
+                may_begin=lambda: self._is_in_time(run),
             )
+            if ended is None:  # it has got no other permits, and is settled
+                self._isolated_held -= 1
+                return
             if given is not None:
                 given.take_outputs(delivery, ended.outputs)
         except NoProcess:
@@ -800,7 +874,7 @@ class Runner:
     def release_waiting(self, older_than_s: float = _START_WITHIN_S) -> None:
         """Give back what has waited here for longer than a moment without being begun."""
         limit = self.now() - older_than_s
-        if self._waiting and self._waiting[0].delivery.claimed_at <= limit:
+        if any(run.delivery.claimed_at <= limit for run in self._waiting):
             self._give_back(list(self._waiting))
             self._waiting.clear()
         held = self._threads.take_back()

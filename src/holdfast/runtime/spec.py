@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
@@ -82,11 +81,6 @@ class TaskSpec(Struct, frozen=True, kw_only=True, eq=False):
     def is_counted(self, failure: Failure) -> bool:
         """Whether its breaker counts a failure of this type."""
         return self.breaker is not None and failure.type in self.breaker_config.failure_types
-
-    @property
-    def fatal_failures(self) -> float:
-        """So many failures in a row open its breaker; by rates nobody knows."""
-        return math.inf if self.breaker_config.failure_rate is not None else self.breaker_config.failure_threshold
 
 
 def breaker_of(spec: TaskSpec, of: Delivery | NewJob) -> str | None:

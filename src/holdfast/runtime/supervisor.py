@@ -28,7 +28,6 @@ PROCESS = "holdfast.runtime.process"
 _LOOK_S = 0.1
 _RELOAD_LOOK_S = 0.5
 _LONGEST_PAUSE_S = 30.0
-_STABLE_S = 10.0
 _LIVED_S = 3.0
 _KILL_AFTER_S = 10.0
 
@@ -249,10 +248,11 @@ class _Place:
         code, self._process = _code(self._process), None
         self.line.close()
         now_s = self._clock.monotonic()
-        if code != CANNOT_START:  # that one never began to work, however long it took to find out
-            self._has_lived = self._has_lived or now_s - self._started_s >= _LIVED_S
-        is_stable = now_s - self._started_s >= _STABLE_S or code == Exit.REPLACE
-        self._failures = 0 if is_stable else self._failures + 1
+        # One that cannot start never began to work, however long it took to find out. Where one did, its end is nothing
+        # against the next: pauses would leave its work to the others, which are killed the more often then.
+        is_stable = code != CANNOT_START and now_s - self._started_s >= _LIVED_S
+        self._has_lived = self._has_lived or is_stable
+        self._failures = 0 if is_stable or code == Exit.REPLACE else self._failures + 1
         self._due_s = now_s + min(_LONGEST_PAUSE_S, 0.1 * 2**self._failures if self._failures > 1 else 0.0)
         return code
 

@@ -56,11 +56,14 @@ class Threads(Generic[W]):
         self._outside = copy_context()
         """Without it, what is done with the results would be done in the context of the last job of a thread."""
 
-    def submit(self, work: list[W]) -> None:
-        """Run these, in order; from the event loop."""
+    def submit(self, work: list[W], *, is_first: bool = False) -> None:
+        """Run these, in order, before what waits or after it; from the event loop."""
         if not work:
             return
-        self._ready.extend(work)
+        if is_first:
+            self._ready.extendleft(reversed(work))
+        else:
+            self._ready.extend(work)
         self._rouse(len(self._ready) if self.busy_s > _SHORT_S else 1)
         self._watch()
 

@@ -344,6 +344,7 @@ class Worker:
             is_replaceable=self._is_replaceable,
             counts=Counts(self.streams.carriers),
             asking=self._asking,
+            is_stopping=lambda: self._is_stopping,
         )
         self._maintenance = Maintenance(
             self._store,

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Direction = Literal["requests", "replies"]
 _CHUNK: Final = 65_536
+_UNDER_WAY: Final = 64
+"""Chunks at most, each way of a connection; more are not read."""
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
@@ -43,6 +45,13 @@ class _Drop(Struct):
     left: int
     to: bytes | None
     then: Literal["reset", "silence"]
+
+
+class _Arrival(Struct):
+    """Bytes under way, and when they are there."""
+
+    chunk: bytes
+    due_s: float
 
 
 class _Link:
@@ -233,23 +242,42 @@ class FaultProxy:
     ) -> None:
         """Pass on what comes, until its end."""
         judge: Callable[[_Link, bytes], bool] = self._asks if way == "requests" else self._answers
+        arrived: asyncio.Queue[_Arrival | None] = asyncio.Queue(_UNDER_WAY)
+        reading = asyncio.create_task(self._read(reader, arrived))
         try:
-            while chunk := await reader.read(self._chunk_size()):
-                await self._delay(len(chunk))
+            while arrival := await arrived.get():
+                await self._until_due(arrival)
                 await self._passage(way)
                 if self._rng() < self.reset_probability:
                     self._cut(link)
                 if link not in self._links:
                     return
-                if judge(link, chunk):
-                    writer.write(chunk)
+                if judge(link, arrival.chunk):
+                    writer.write(arrival.chunk)
                     await writer.drain()
             await self._passage(way)
+            if not await reading:
+                self._cut(link)
+                return
             if link.is_silent:
                 await self._healed.wait()  # and is cut by then: its end must not pass either
             writer.write_eof()
         except OSError:
             self._cut(link)
+        finally:
+            reading.cancel()
+
+    async def _read(self, reader: asyncio.StreamReader, arrived: asyncio.Queue[_Arrival | None]) -> bool:
+        """Note what comes, and when it is due: several chunks may be under way. Whether its end was an orderly one."""
+        is_orderly = True
+        try:
+            while chunk := await reader.read(self._chunk_size()):
+                late_s = self.latency_s + self.jitter_s * self._rng()
+                await arrived.put(_Arrival(chunk, self._clock.monotonic() + late_s))
+        except OSError:
+            is_orderly = False
+        await arrived.put(None)
+        return is_orderly
 
     def _asks(self, link: _Link, chunk: bytes) -> bool:
         """Whether what a client sends may pass."""
@@ -294,10 +322,11 @@ class FaultProxy:
         while way in self._held:
             await self._healed.wait()
 
-    async def _delay(self, size: int) -> None:
-        pause_s = self.latency_s + self.jitter_s * self._rng()
+    async def _until_due(self, arrival: _Arrival) -> None:
+        """Wait out its way; and behind those before it, on a narrow one."""
+        pause_s = max(0.0, arrival.due_s - self._clock.monotonic())
         if self.bytes_per_second is not None:
-            pause_s += size / self.bytes_per_second
+            pause_s += len(arrival.chunk) / self.bytes_per_second
         if pause_s > 0:
             await self._clock.asleep(pause_s)
 

@@ -16,6 +16,7 @@ import pytest
 from holdfast import App, CircuitBreaker, ConfigError, RetryPolicy
 from holdfast.crawl import Crawler, CrawlSummary, Item, Page, Progress
 from holdfast.crawl.urls import canonical, page_id
+from holdfast.ports import Stats
 from holdfast.testing.site import (
     Burst,
     Site,
@@ -518,6 +519,30 @@ def test_a_hold_is_kept_by_the_next_process_too(app: App, tmp_path: Path) -> Non
                 first.stop()
 
         assert not first.run(url, on_progress=stop).is_finished
+        assert crawler_of(app, depth=0).run(site.url).done == 2
+        assert early(site.log(), by="domain") == []
+
+
+def test_a_hold_is_kept_though_the_store_was_slow_to_tell_its_time(
+    app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stats = app.store.stats
+
+    async def slow() -> Stats:
+        answer = await stats()
+        await app.clock.asleep(0.5)
+        return answer
+
+    with SiteProcess(Site(pages=3), log=tmp_path / "log") as site, monkeypatch.context() as patched:
+        patched.setattr(app.store, "stats", slow)
+        first = crawler_of(app, depth=0)
+
+        def stop(progress: Progress) -> None:
+            if progress.held:
+                first.stop()
+
+        assert not first.run(site.url_as("limited-seconds", retry_after_s=2), on_progress=stop).is_finished
+        patched.undo()
         assert crawler_of(app, depth=0).run(site.url).done == 2
         assert early(site.log(), by="domain") == []
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import importlib
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -39,6 +41,10 @@ RETRY = RetryPolicy(max_retries=1, initial_delay=3.0, jitter=False)
 @app.task(name="pid", isolate="process")
 def pid() -> int:
     return os.getpid()
+
+@app.task(name="limited", isolate="process", breaker=None, rate="1/1s")
+def limited() -> float:
+    return SystemClock().monotonic()
 
 @app.task(name="leak", isolate="process")
 def leak(text: str) -> str:
@@ -335,6 +341,39 @@ async def record_of(app: App, job_id: str) -> JobRecord:
     (record,) = await app.store.get([job_id])
     assert record is not None
     return record
+
+
+async def test_a_process_that_starts_slowly_lets_no_limit_be_passed(shop: App) -> None:
+    jobs = [await shop.tasks["limited"].aenqueue() for _ in range(2)]
+    worker = shop.worker()
+    running = asyncio.create_task(worker.run())
+    records = list[JobRecord]()
+    async with asyncio.timeout(20):
+        while not all(one.state is JobState.COMPLETED for one in records) or not records:
+            await SystemClock().asleep(0.02)
+            records = [await record_of(shop, job.id) for job in jobs]
+    worker.stop()
+    await running
+    first, second = sorted(float(one.result or b"nan") for one in records)
+    assert second - first >= 0.9
+
+
+def test_a_process_whose_worker_is_gone_ends_without_a_word(shop: App) -> None:
+    ours, theirs = socket.socketpair()
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast.runtime.isolated",
+        str(theirs.fileno()),
+        shop.target,
+        json.dumps(sys.path),
+    ]
+    with subprocess.Popen(command, pass_fds=(theirs.fileno(),), stderr=subprocess.PIPE) as process:
+        theirs.close()
+        ours.recv(1, socket.MSG_PEEK)  # it is ready, and that is never read: its line is reset
+        ours.close()
+        _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (0, b"")
 
 
 async def test_a_crash_is_an_attempt_that_failed(shop: App) -> None:

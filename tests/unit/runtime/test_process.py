@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from holdfast.runtime.worker import Exit, WorkerSettings
 
 SHOP = """
-import asyncio, contextlib, threading
+import asyncio, contextlib, ctypes, threading
 from holdfast import App
 from holdfast.testing.faulty import FaultyStore
 
@@ -44,6 +45,11 @@ def on_a_thread():
 async def on_a_thread_of_its_own():
     cut_off()
     await asyncio.to_thread(threading.Event().wait)
+
+@app.task
+def crash():
+    ctypes.string_at(0)
+
 @app.on_startup
 async def begin():
     await %s.aenqueue()
@@ -76,6 +82,13 @@ def test_a_job_that_cannot_be_stopped_ends_with_its_process_when_the_lease_is_ov
     code, said = ended(tmp_path, task)
     assert "its lease could not be renewed" in said or task == "blocking"
     assert code == Exit.REPLACE
+
+
+def test_a_process_that_crashes_in_native_code_says_where(tmp_path: Path) -> None:
+    code, said = ended(tmp_path, "crash")
+    assert code == -signal.SIGSEGV
+    assert "Segmentation fault" in said
+    assert "in crash" in said
 
 
 def test_a_hook_that_does_not_end_keeps_no_job_beyond_its_lease(tmp_path: Path) -> None:

@@ -406,6 +406,30 @@ async def test_a_thread_beyond_its_time_limit_is_given_up_where_the_process_stay
     await harness.close()
 
 
+async def test_failures_that_the_loop_has_not_heard_of_count_with_those_it_has(app: App) -> None:
+    calls: list[int] = []
+    is_through = threading.Event()
+
+    @app.task(retry=RETRY, breaker=CircuitBreaker("b", failure_threshold=5))
+    def fail(n: int) -> None:
+        calls.append(n)
+        raise ConnectionError
+
+    @app.task(breaker=None, priority=-1)
+    def last() -> None:
+        is_through.set()
+
+    harness = Harness(app, Room(threads=1))
+    await harness.start(*(job_of(fail, n) for n in range(4)))
+    await harness.settled(4)
+    await harness.start(*(job_of(fail, n) for n in range(4, 24)), job_of(last))
+    assert is_through.wait(5)  # and the loop hears of nothing meanwhile
+    assert calls == [0, 1, 2, 3, 4]
+    await harness.settled(25)
+    assert calls == [0, 1, 2, 3, 4]
+    await harness.close()
+
+
 async def test_a_thread_beyond_its_time_limit_counts_against_the_breaker(app: App) -> None:
     go = threading.Event()
 

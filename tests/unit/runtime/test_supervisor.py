@@ -217,6 +217,23 @@ def test_a_process_that_is_slow_to_find_out_that_it_cannot_start_has_never_worke
     assert "started again" not in supervised.errors
 
 
+def test_processes_that_worked_are_replaced_at_once_however_often_they_are_killed(
+    supervised: Supervised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIVED_S", "0.5")
+    supervised.start()
+    clock = SystemClock()
+    supervised.until(lambda: len(supervised.started()) == 1)
+    for n in range(2, 7):
+        clock.sleep(0.6)
+        os.kill(supervised.started()[-1], signal.SIGKILL)
+        killed_s = clock.monotonic()
+        supervised.until(lambda n=n: len(supervised.started()) == n)  # type: ignore[misc]
+    assert clock.monotonic() - killed_s < 3.0
+    supervised.send()
+    assert supervised.wait() == 0
+
+
 def test_an_error_of_the_store_at_work_is_no_reason_to_give_up(supervised: Supervised) -> None:
     supervised.write("if is_first: raise StoreError('no connection')")
     supervised.start(1)

@@ -128,6 +128,18 @@ def test_latency_is_added_both_ways(proxy: FaultProxy) -> None:
         assert CLOCK.monotonic() - began_s >= 0.2
 
 
+def test_several_chunks_are_under_way_at_once(proxy: FaultProxy, echo: Echo) -> None:
+    with call(proxy) as client:
+        ask(client, b"warm")
+        proxy.latency_s = 0.3
+        began_s = CLOCK.monotonic()
+        for n in range(1, 6):
+            client.sendall(b"x")
+            until(lambda n=n: CLOCK.monotonic() - began_s > 0.02 * n)  # so that each is a chunk of its own
+        until(lambda: echo.heard == b"warm" + 5 * b"x")
+        assert 0.3 <= CLOCK.monotonic() - began_s < 5 * 0.3
+
+
 def test_jitter_is_drawn_for_each_chunk(echo: Echo) -> None:
     with FaultProxy("127.0.0.1", echo.port, rng=ScriptedRng([0.5])) as proxy, call(proxy) as client:
         proxy.jitter_s = 0.2

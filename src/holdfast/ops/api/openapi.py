@@ -29,8 +29,8 @@ _WHY: Final = {
     422: "The request is not as described; `errors` says where.",
     429: "Too many requests; Retry-After says when.",
     500: "An error of the server's own; its log has more under the id in `detail`.",
-    503: "The store is away; Retry-After says when to ask again.",
-    507: "The store cannot write it: a full disk, say.",
+    503: "The store is away, or has no room for now; Retry-After says when to ask again.",
+    507: "The store cannot write it, and will not by itself: one of another version, say.",
 }
 _ALWAYS: Final = (400, 401, 403, 421, 429, 500, 503)
 _WITH_BODY: Final = (408, 413, 415, 422)

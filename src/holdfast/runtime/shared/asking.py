@@ -102,14 +102,18 @@ def begin(registry: Registry, requests: Sequence[Request], now: float) -> Round:
     return question
 
 
-def carry_on(registry: Registry, question: Round, changed: Sequence[bool], now: float) -> bool:
-    """Take the store's answer; say whether every request has its own now."""
+def carry_on(registry: Registry, question: Round, changed: Sequence[bool], now: float, took_s: float) -> bool:
+    """Take the store's answer; say whether every request has its own now.
+
+    What is decided next is decided as of `now`, for others may be there first; how late it is counts the reply as well.
+    """
+    latest = now + took_s
     landed = _landed(registry, question.changes, changed)
     granted, again = [], []
     holding = [(asked, asked.keys) for asked in question.granted]
     holding += [(asked, asked.keys & landed) for asked in question.asked]
     for asked, kept in holding:
-        if kept == asked.keys and not _is_late(registry, asked.go, now):
+        if kept == asked.keys and not is_late(registry, asked.go, latest):
             granted.append(asked)
             question.answers[asked.index] = asked.go
         else:
@@ -119,7 +123,8 @@ def carry_on(registry: Registry, question: Round, changed: Sequence[bool], now: 
     if again:
         question.lost += 1
         if question.lost < MOST_ROUNDS:
-            late_s = max((now - asked.go.at for asked in again if _is_late(registry, asked.go, now)), default=0.0)
+            late = [asked.go for asked in again if is_late(registry, asked.go, latest)]
+            late_s = max((latest - go.at for go in late), default=0.0)
             question.slack_s = min(2.0 * late_s, _believed_s(registry, question.requests))
             _send(registry, question, [asked.index for asked in again], now)
         else:
@@ -247,7 +252,7 @@ def _believed_s(registry: Registry, requests: Sequence[Request]) -> float:
     return SKEW_S + min((registry.limit(gate).rate.time_window for gate in gates), default=0.0)
 
 
-def _is_late(registry: Registry, go: Go, now: float) -> bool:
+def is_late(registry: Registry, go: Go, now: float) -> bool:
     """Whether its starts would be forgotten too long before a whole window has passed since the run began."""
     return any(
         now - date > _LATE * registry.limit(gate).rate.time_window

@@ -136,12 +136,23 @@ class SharedGuards:
         permit = self._registry.breaker(breaker).free_permit()
         return None if permit is None else Go(breaker, permit, earns=earns, at=now)
 
-    def is_good(self, go: Go) -> bool:
-        """Whether a run may still begin: not when its breaker has opened since. From any thread."""
+    def is_good(self, go: Go, untold: int = 0) -> bool:
+        """Whether a run may still begin: not when its breaker has opened since. From any thread.
+
+        untold: failures that are still to be reported, and would be in a row with those that were.
+        """
         permit = go.permit
         if go.breaker is None or permit is None or permit.trial is not None:
             return True
-        return self._registry.breaker(go.breaker).view.state.period == permit.period
+        breaker = self._registry.breaker(go.breaker)
+        state, config = breaker.view.state, breaker.config
+        if state.period != permit.period:
+            return False
+        return untold == 0 or config.failure_rate is not None or state.failures + untold < config.failure_threshold
+
+    def is_late(self, go: Go, now: float) -> bool:
+        """Whether a run that begins now begins too long after the instant that its limits know. From any thread."""
+        return asking.is_late(self._registry, go, now)
 
     def opens_in_s(self, breaker: str, now: float) -> float | None:
         """Seconds until this breaker lets runs begin; None where it does now, or where nobody knows."""
@@ -157,14 +168,16 @@ class SharedGuards:
         self._look_at_clock(now)
         return asking.begin(self._registry, requests, now)
 
-    def finish(self, question: Round, changed: Sequence[bool], now: float) -> bool:
+    def finish(self, question: Round, changed: Sequence[bool], now: float, *, took_s: float = 0.0) -> bool:
         """The store's answer to a round's changes, after `absorb` of the same reply. False: send its changes again.
+
+        took_s: from the request to its reply; by so much at most it may be later than `now`, which the reply says.
 
         A request gets all it asked for or keeps nothing. After a few rounds in which others were quicker it is held.
         """
         self._look_at_clock(now)
         self._doubt(question.changes, changed)
-        return asking.carry_on(self._registry, question, changed, now)
+        return asking.carry_on(self._registry, question, changed, now, took_s)
 
     def release(self, go: Go) -> None:
         """The run will not begin: what it was granted goes back, to be sent with the next changes."""

@@ -407,10 +407,12 @@ class StreamPump:
             self._to_commit.clear()
             if self.spec.is_transactional:
                 continue
+            began_s = self._clock.monotonic()
             try:
                 await self._commit_now()
                 tries = 0
-                await self._clock.asleep(_COMMIT_S)
+                # From its beginning: one that took long may have waited for a group that is about to move again.
+                await self._clock.asleep(max(0.0, began_s + _COMMIT_S - self._clock.monotonic()))
             except SourceError as error:
                 tries += 1
                 self._note_error(str(error))

@@ -132,6 +132,10 @@ class StoredJob(Struct, kw_only=True, eq=False):
             notes=self._notes() if is_whole else None,
         )
 
+    def was_settled_under(self, token: bytes) -> bool:
+        """Whether the latest settlement was made under it: a claim that brings it once more comes late, and again."""
+        return self.settled is not None and self.settled[0] == token
+
     def take_over(self, settlement: Settlement) -> None:
         """Remember what a settlement says, beside the change of state."""
         change = settlement.change

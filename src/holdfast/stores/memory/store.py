@@ -247,7 +247,12 @@ class MemoryStore:
             return []
         if worker.has_used(claim.token):
             return [job.to_delivery() for job in worker.held_under(claim.token)]
-        jobs = self._ready.take(claim, now)
+        jobs = []
+        for job in self._ready.take(claim, now):
+            if job.was_settled_under(claim.token):
+                self._ready.add(job, now)
+            else:
+                jobs.append(job)
         worker.hold(claim.token, jobs)
         for job in jobs:
             self._jobs.move(job, _CLAIM)

@@ -79,6 +79,7 @@ head AS MATERIALIZED (
         SELECT ready.ctid AS place
         FROM holdfast_ready AS ready JOIN holdfast_jobs AS job ON job.seq = ready.seq
         WHERE ready.lane = one.lane AND job.state IN ('queued', 'retrying', 'waiting')
+            AND job.settled_token IS DISTINCT FROM %(token)s
         ORDER BY ready.priority DESC, ready.due_at, ready.seq LIMIT one.n
         FOR UPDATE OF job SKIP LOCKED
     ) AS head

@@ -141,7 +141,10 @@ class Line(psycopg.Connection[tuple[Any, ...]]):
 def connect(address: Address, *, is_hot: bool = False, answer_s: float | None = None) -> Line:
     """A connection in autocommit mode, set for its purpose; raises psycopg's errors."""
     limit_s = address.answer_s if answer_s is None else answer_s
-    quick = {"connect_timeout": max(2, round(limit_s))} if limit_s < address.answer_s else {}
+    # In the time of `connect_timeout`, whatever the limit: it takes several answers, one after the other. But with
+    # several hosts each has that time, and the next is to be reached before a lease is over.
+    hosts = f"{address.parameters.get('host', '')}{address.parameters.get('hostaddr', '')}"
+    quick = {"connect_timeout": max(2, round(limit_s))} if "," in hosts and limit_s < address.answer_s else {}
     line = Line.connect(**{**address.parameters, **quick, "autocommit": True})
     try:
         line.answer_s = limit_s

@@ -46,8 +46,8 @@ class Opened:
         self._clock = clock
         self._backoff = Backoff()
 
-        def pool(**options: Any) -> Pool:
-            return Pool(address, self._backoff, offset_s, **options)
+        def pool(backoff: Backoff = self._backoff, **options: Any) -> Pool:
+            return Pool(address, backoff, offset_s, **options)
 
         first = pool()
         try:
@@ -64,7 +64,8 @@ class Opened:
         self.enqueuer = Enqueuer(self._location, pool(is_hot=True, most_spare=2), store, setting, self.news.tell)
         told = structs.replace(setting, listener="", are_lanes_held=True)  # their commit is news for us too
         self.place = Place(self._location, self.server.schema, store, told, self.enqueuer.lanes_of)
-        self._beating = pool(is_hot=True, answer_s=min(_BEAT_S, address.answer_s))
+        # No wait before a try: whoever beats waits between its tries, and a lease has no time for two such waits.
+        self._beating = pool(Backoff(longest_s=0.0), is_hot=True, answer_s=min(_BEAT_S, address.answer_s))
         self._answer_s = address.answer_s
         self._reading = pool(most_spare=_READERS)
         self._pruning = pool(answer_s=max(_SLOW_S, address.answer_s))

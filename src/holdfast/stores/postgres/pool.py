@@ -20,20 +20,20 @@ _MACHINE: Final = SystemClock()
 _TRIES: Final = 6
 _PAUSE_S: Final = 0.005
 _SHORTEST_S: Final = 0.05
-_LONGEST_S: Final = 2.0
 _IDLE: Final = psycopg.pq.TransactionStatus.IDLE
 
 
 class Backoff:
-    """Of a whole process: while the server cannot be reached, each further try waits longer, by chance."""
+    """While the server cannot be reached, each further try of a process waits longer, by chance."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest_s: float = 2.0) -> None:
+        self._longest_s = longest_s
         self._failures = 0
 
     def wait(self) -> None:
         """Before a try."""
         if self._failures:
-            _MACHINE.sleep(chance() * min(_LONGEST_S, _SHORTEST_S * 2.0**self._failures))
+            _MACHINE.sleep(chance() * min(self._longest_s, _SHORTEST_S * 2.0**self._failures))
 
     def failed(self) -> None:
         """The try has failed."""

@@ -21,7 +21,7 @@ from holdfast.stores.redis.state import Texts
 from holdfast.types import NewJob
 
 Answer = TypeVar("Answer")
-_BEAT_WITHIN_S: Final = 2.0
+_BEAT_WITHIN_S: Final = 3.0
 _MOST_TOGETHER: Final = 500
 """New jobs of several callers that go in one call; those of one caller are all or none, however many they are."""
 
@@ -150,7 +150,7 @@ class Opened:
         self._offset_s = offset_s
         people = self._connection()
         try:
-            self.server = look_at_server(people, address.location)
+            self.server = look_at_server(people, address)
         except StoreError:
             people.close()
             raise

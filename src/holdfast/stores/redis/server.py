@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from holdfast.errors import StoreError
 from holdfast.stores.redis.call import Call
-from holdfast.stores.redis.connection import Connection
+from holdfast.stores.redis.connection import Address, Connection
 from holdfast.stores.redis.scripts import OPEN
 
 SCHEMA: Final = 2
@@ -33,6 +33,10 @@ _SNAPSHOTS: Final = (
     "one, often minutes."
 )
 _UNKNOWN: Final = "The server writes a log of its changes, but does not tell how soon that is on its disk."
+_UNAWAITED: Final = (
+    "the server has replicas, and nothing waits for them: a failover may lose what was acknowledged just before; set "
+    "?wait_replicas=1 in the URL to wait"
+)
 _SET_AOF: Final = "set appendonly yes on the server, and appendfsync always if a power cut may take nothing"
 
 
@@ -45,14 +49,17 @@ class Server(Struct, frozen=True):
     warnings: tuple[str, ...]
 
 
-def look_at_server(connection: Connection, location: str) -> Server:
+def look_at_server(connection: Connection, address: Address) -> Server:
     """What it is; StoreError, with what to set, where it must not be used."""
+    location = address.location
     _check_schema(connection, location)  # first: in a cluster it finds the node that has our keys
     info = _read_info(connection)
     version = _version_of(info, location)
     warnings: list[str] = []
     _check_eviction(connection, info, location, warnings)
     is_durable, durability = _durability_of(connection, info, warnings)
+    if info.get("connected_slaves", "0") != "0" and not address.wait_replicas:
+        warnings.append(_UNAWAITED)
     return Server(version, is_durable, durability, tuple(warnings))
 
 

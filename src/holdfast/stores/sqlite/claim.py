@@ -77,7 +77,8 @@ def _take(batch: Batch, claim: Claim, lanes: dict[int, Lane], now: float, known:
     claimed = read_claimed(batch.db, batch.books.lanes, seqs, claim.token)
     for (lane, state), n in claimed.sources.items():
         batch.move(lane, state, "running", n)
-    batch.hold(claim.token, claim.worker, seqs.tobytes(), len(seqs))
+    if claimed.deliveries:
+        batch.hold(claim.token, claim.worker, seqs.tobytes(), len(claimed.deliveries))
     known.update(zip([one.id for one in claimed.deliveries], claimed.lanes, strict=True))
     return claimed.deliveries
 

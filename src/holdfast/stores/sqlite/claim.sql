@@ -33,7 +33,7 @@ UPDATE holdfast_jobs
 SET state = 'running', token = :token, worker = :worker,
     is_alone = :is_alone, attempt = attempt + 1, changed_at = :now, is_ready = NULL
 WHERE seq IN (SELECT value FROM carray(:seqs))
-    AND state IN ('queued', 'retrying', 'waiting')
+    AND state IN ('queued', 'retrying', 'waiting') AND settled_token IS NOT :token
 
 -- All in one row: beside a busy event loop each further step may cost milliseconds. What most jobs do not have comes
 -- only with those that do.

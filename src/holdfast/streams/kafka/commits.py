@@ -14,6 +14,7 @@ from holdfast.streams.kafka.faults import GROUP_MOVED, fault, kafka_error
 from holdfast.types import Place
 
 _AGAIN_S: Final = 0.1
+_STILL_MEMBER: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS})
 
 Done = Callable[[SourceError | None], None]
 """Told once how a commit ended; None is well."""
@@ -39,6 +40,7 @@ class Commits:
         self._next: dict[Place, TopicPartition] = {}
         self._next_for: list[Done] = []
         self._next_at = 0.0
+        self._is_refused = False
         self._unheard = 0
         """Answers that nobody waits for any more."""
 
@@ -109,8 +111,13 @@ class Commits:
             # What is still ours is sent again when the group has settled; what is not is dropped until then.
             self._next = sent | self._next
             self._next_for = done + self._next_for
-            self._next_at = self._clock.monotonic() + _AGAIN_S
+            # At once where we are a member still, the first time: until the group moves again, which holds up all that
+            # is sent, may be a moment. Where we are none, the news of what we have lost must come first.
+            is_at_once = kafka_error(error).code() in _STILL_MEMBER and not self._is_refused
+            self._next_at = self._clock.monotonic() + (0.0 if is_at_once else _AGAIN_S)
+            self._is_refused = True
             return
+        self._is_refused = False
         said = None if error is None else fault(self._what, error)
         for one in done:
             one(said)

@@ -68,6 +68,20 @@ class FenceSuite:
         assert list((await store.exchange(Exchange(settlements=[empty]))).settled) == [False]
         assert await state_of(store, job_id) is JobState.QUEUED
 
+    @each_returning
+    async def test_a_claim_that_comes_late_and_again_brings_nothing_that_was_settled_under_it(
+        self, store: Store, returning: Change
+    ) -> None:
+        delivery = await start(store)
+        (other,) = await enqueue(store, new_job(priority=1))
+        assert await settle(store, delivery, returning, attempt=failed_attempt(delivery, outcome=returning)) is True
+        assert [one.id for one in await claim(store, limit=1)] == [other]
+        await store.prune(100)  # a time at which claims are forgotten
+        before = await record_of(store, delivery.id)
+        brought = [one.id for one in await claim(store, token=delivery.token)]
+        assert delivery.id not in brought
+        assert await record_of(store, delivery.id) == before
+
     @each_settling
     async def test_a_settlement_that_is_sent_twice_takes_effect_once(
         self, store: Store, advance: Advance, settling: Change

@@ -68,6 +68,7 @@ async def test_a_handler_runs_there_and_what_it_sends_comes_back(isolates: Isola
     orders = [Order("k", 1), Order("k", 2)]
     delivery = _delivery(*(Message("orders", 0, n, b"k", json.encode(one)) for n, one in enumerate(orders)))
     ended = await isolates.run(given.pack(delivery), 30.0, lambda: None, is_message=True)
+    assert ended is not None
     assert ended.failure_type is None
     given.take_outputs(delivery, ended.outputs)
     assert delivery.outputs is not None
@@ -81,4 +82,5 @@ async def test_what_cannot_be_decoded_there_is_invalid_and_sends_nothing(isolate
     given = _values(App("memory://"))
     delivery = _delivery(Message("orders", 0, 0, b"k", b"{"))
     ended = await isolates.run(given.pack(delivery), 30.0, lambda: None, is_message=True)
+    assert ended is not None
     assert (ended.failure_type, ended.delay_s, ended.outputs) == (FailureType.VALIDATION, None, b"")

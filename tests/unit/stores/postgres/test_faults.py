@@ -254,3 +254,20 @@ def test_each_kind_of_error_says_what_would_help() -> None:
         assert isinstance(told, StoreAway) is is_away
         assert "hunter2" not in str(told)
         assert "\n" not in str(told)
+
+
+async def test_a_heartbeat_does_not_wait_for_connections_that_others_could_not_make(
+    postgres_url: str, proxy: FaultProxy, far: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.stores.postgres.pool.chance", lambda: 1.0)
+    worker = WorkerRecord(id="w", lease_s=60.0)
+    assert (await far.heartbeat(worker)).is_alive
+    proxy.refuse()
+    proxy.reset()
+    for _ in range(6):
+        with pytest.raises(StoreAway):
+            await far.get([new_id()])
+    proxy.heal()
+    began_s = SystemClock().monotonic()
+    assert (await far.heartbeat(worker)).is_alive
+    assert SystemClock().monotonic() - began_s < 1.0

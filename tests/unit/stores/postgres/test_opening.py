@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,11 +12,11 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from holdfast.clock import new_id
+from holdfast.clock import SystemClock, new_id
 from holdfast.errors import ConfigError, StoreAway, StoreError
 from holdfast.ports import Query
 from holdfast.stores.postgres import PostgresStore, schema
-from holdfast.stores.postgres.connection import address_of
+from holdfast.stores.postgres.connection import address_of, connect
 from holdfast.testing.store_suite import enqueue, new_job
 from holdfast.testing.store_suite.steps import dead_letter
 from holdfast.types import JobRecord, NewJob
@@ -48,6 +49,19 @@ def test_starters_that_race_make_the_tables_once(postgres_url: str) -> None:
             await store.close()
 
     assert all(asyncio.run(found()))
+
+
+def test_a_heartbeat_reaches_the_second_host_while_the_first_one_swallows_everything(
+    postgres_server: PostgresServer,
+) -> None:
+    parts = urlsplit(postgres_server.url())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hosts = f"127.0.0.1:{silent.getsockname()[1]},{parts.hostname}:{parts.port}"
+        where = parts._replace(netloc=parts.netloc.replace(f"{parts.hostname}:{parts.port}", hosts)).geturl()
+        began_s = SystemClock().monotonic()
+        with connect(address_of(where, "", 10.0), answer_s=2.0) as line:
+            assert line.execute("SELECT 1").fetchone() == (1,)
+        assert SystemClock().monotonic() - began_s < 5.0, "that long a lease may not be"
 
 
 async def test_stores_that_race_to_an_empty_schema_make_its_tables_once(postgres_server: PostgresServer) -> None:

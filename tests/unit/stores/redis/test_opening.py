@@ -71,6 +71,23 @@ async def test_a_log_synced_always_is_durable() -> None:
     assert found.warnings == ()
 
 
+async def test_replicas_that_nobody_waits_for_are_warned_of() -> None:
+    durable = {"appendonly": "yes", "appendfsync": "always"}
+    with RedisServer(durable) as primary, RedisServer({"replicaof": f"127.0.0.1 {primary.port}"}):
+        with primary.client() as client:
+            while not client.info("replication")["connected_slaves"]:
+                await CLOCK.asleep(0.01)
+        stores = [RedisStore(primary.dsn(), wait_replicas=replicas) for replicas in (0, 1)]
+        hasty, patient = [store.capabilities for store in stores]
+        for store in stores:
+            await store.close()
+    (line,) = hasty.warnings
+    assert hasty.is_durable, "that is about the server's own disk"
+    assert "a failover may lose what was acknowledged" in line
+    assert "?wait_replicas=1" in line
+    assert patient.warnings == ()
+
+
 async def test_a_server_that_hides_its_settings_is_used_and_what_is_unknown_is_said() -> None:
     with RedisServer({"appendonly": "yes"}) as server, server.client() as client:
         client.acl_setuser(

@@ -53,3 +53,25 @@ def test_a_commit_of_lost_partitions_alone_is_answered_and_not_sent_again() -> N
     clock.advance(1.0)
     commits.send()
     assert (len(sent.commits), told, commits.is_waiting) == (1, [None], False)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_at_once"),
+    [
+        (KafkaError.ILLEGAL_GENERATION, True),
+        (KafkaError.REBALANCE_IN_PROGRESS, True),
+        (KafkaError.UNKNOWN_MEMBER_ID, False),
+        (KafkaError._ASSIGNMENT_LOST, False),
+    ],
+)
+def test_a_member_sends_again_at_once_and_then_after_a_pause(code: int, is_at_once: bool) -> None:
+    clock, sent = ManualClock(), Sent()
+    commits = Commits(cast(Consumer, sent), "kafka://here/orders", clock)
+    commits.add(offsets_of({ORDERS: Progress(position=7)}), lambda _: None)
+    commits.answered(KafkaError(code), [])
+    assert len(sent.commits) == 1 + is_at_once
+    clock.advance(0.2)
+    commits.send()
+    assert len(sent.commits) == 2
+    commits.answered(KafkaError(code), [])
+    assert len(sent.commits) == 2, "the group is not settled yet"

@@ -231,22 +231,28 @@ local function take(chosen, worker, token, is_alone)
     if text then
       local state, settled = string.byte(text, 1, 2)
       local lane = struct.unpack('>I4', text, LANE_AT)
-      tally(lane, state, -1)
-      tally(lane, RUNNING, 1)
-      if settled == 0 then
-        text = front .. string.sub(text, MIDDLE_AT, TAIL_AT - 1) .. tail
+      local job = settled > 0 and read(text)
+      if job and job[SETTLED_BY] == token then
+        line_up(lane, place_of(chosen[i], job)) -- this claim comes late, and again
       else
-        local job = read(text)
-        job[STATE], job[TOKEN], job[WORKER], job[ALONE] = RUNNING, token, worker, alone
-        job[ATTEMPT], job[CHANGED] = job[ATTEMPT] + 1, now
-        text = written(job)
+        tally(lane, state, -1)
+        tally(lane, RUNNING, 1)
+        if job then
+          job[STATE], job[TOKEN], job[WORKER], job[ALONE] = RUNNING, token, worker, alone
+          job[ATTEMPT], job[CHANGED] = job[ATTEMPT] + 1, now
+          text = written(job)
+        else
+          text = front .. string.sub(text, MIDDLE_AT, TAIL_AT - 1) .. tail
+        end
+        ids[#ids + 1] = chosen[i]
+        texts[#texts + 1] = text
+        keep_state(chosen[i], text)
       end
-      ids[#ids + 1] = chosen[i]
-      texts[#texts + 1] = text
-      keep_state(chosen[i], text)
     end
   end
-  hold(token, worker, ids)
+  if #ids > 0 then
+    hold(token, worker, ids)
+  end
   return ids, texts
 end
 
