@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from holdfast.types import JobState
 from tests.faults import checker
 from tests.faults.checker import Evidence
-from tests.simulation.shop import POISON_RETRIES, RETRIES
+from tests.simulation.shop import MAX_RETRIES, POISON_RETRIES, RETRIES, TRIALS
+from tests.simulation.weather import LEASE_S
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _DEATHS: Final = 3
 _LATEST_S: Final = 10.0
+_RECOVERY_S: Final = LEASE_S + 0.5 + 1.0
+"""Lease, sweep interval and a second."""
+_UNDER_WAY_S: Final = 6.0
+"""So long before its end a worker may have sent a heartbeat that arrives after it."""
 
 
 def check(world: World, evidence: Evidence) -> list[str]:
@@ -26,7 +32,11 @@ def check(world: World, evidence: Evidence) -> list[str]:
         *_steps_are_kept(world, evidence),
         *_poison_is_given_up(evidence),
         *_failures_are_counted(evidence),
+        *_runs_are_few(world, evidence),
         *_ticks_are_run(world, evidence),
+        *_orphans_are_found(world),
+        *_trials_are_few(world, evidence),
+        *_nothing_is_begun_while_open(world),
     ]
 
 
@@ -93,11 +103,77 @@ def _failures_are_counted(evidence: Evidence) -> list[str]:
     return found
 
 
+def _runs_are_few(world: World, evidence: Evidence) -> list[str]:
+    """I4: what its policy allows in each of its lives, one as a suspect, and one for each that a fault may have hit."""
+    found = []
+    lives = Counter(one.job for one in evidence.transitions if (one.before, one.after) == ("dead_letter", "queued"))
+    for job, runs in checker.runs_by_job(evidence.effects).items():
+        retries = MAX_RETRIES.get(runs[0].start.task)
+        hit = sum(world.is_hit(run.start, run.last) for run in runs)
+        if retries is not None and len(runs) > (1 + lives[job]) * (retries + 1) + 1 + hit:
+            found.append(f"I4 too many: {job} ran {len(runs)} times, with max_retries={retries}")
+    return found
+
+
 def _ticks_are_run(world: World, evidence: Evidence) -> list[str]:
-    """The jobs of schedules come to their end as well, but for the latest."""
+    """The jobs of schedules come to their end as well, but for the latest, and those that ran until just now."""
     now = world.clock.now()
+    running = {one.job for one in evidence.effects if one.at > world.loop.time() - _LATEST_S}
     return [
         f"stuck: {one.id} of a schedule is {one.state.value}"
         for one in evidence.jobs.values()
-        if one.task == "tick" and not one.state.is_terminal and one.created_at < now - _LATEST_S
+        if one.task == "tick"
+        and not one.state.is_terminal
+        and one.created_at < now - _LATEST_S
+        and one.id not in running
     ]
+
+
+def _orphans_are_found(world: World) -> list[str]:
+    """I5: what a dead worker held is taken back in time, where others live and nothing is wrong with any of them.
+
+    That it then runs at once cannot be asked for: it may have to wait for a place, a limit or a breaker.
+    """
+    found = []
+    lives = world.watch.lives
+    for one in world.watch.orphans:
+        until_s = one.at + _RECOVERY_S
+        others = [life for number, life in lives.items() if number != one.machine and life.overlaps(one.at, until_s)]
+        is_whole = any(life.born_s < one.at and life.ended_s > until_s for life in others)
+        is_calm = is_whole and all(life.is_well(one.at, until_s) for life in others)
+        is_calm = is_calm and lives[one.machine].is_well(one.at - _UNDER_WAY_S, one.at - 1e-9)
+        if is_calm and world.loop.time() > until_s:
+            again_s = next((at for at in world.watch.changes[one.job] if at > one.at), float("inf"))
+            if again_s > until_s:
+                found.append(f"I5 late: {one.job} was left with a dead worker for {again_s - one.at:.2f} s")
+    return found
+
+
+def _trials_are_few(world: World, evidence: Evidence) -> list[str]:
+    """I7: of one half-open period of the breaker, no more trials than it has are in flight, over all workers."""
+    steps: dict[int, list[tuple[float, int]]] = defaultdict(list)
+    for job, runs in checker.runs_by_job(evidence.effects).items():
+        for run in runs:
+            permit = world.watch.permits.get((job, run.start.token))
+            if permit is not None and permit.trial is not None:
+                end_s = world.watch.lives[run.start.pid].ended_s if run.last is None else run.last.at
+                steps[permit.period] += [(run.start.at, 1), (end_s, -1)]
+    found = []
+    for period, some in steps.items():
+        most = max(itertools.accumulate(step for _, step in sorted(some)))
+        if most > TRIALS:
+            found.append(f"I7 trials: {most} at once in period {period} of the breaker, not {TRIALS}")
+    return found
+
+
+def _nothing_is_begun_while_open(world: World) -> list[str]:
+    """I7: who is handed a job is told with it what the breaker is: a permit of an earlier period is for earlier claims.
+
+    Those are what the docs allow for: in flight then, or begun while it was on its way that the breaker has opened.
+    """
+    found = []
+    for (job, token), permit in world.watch.permits.items():
+        claimed_s, over_s = world.watch.claims[job, token], world.watch.over_at(permit.period)
+        if claimed_s > over_s:
+            found.append(f"I7 while open: {job} was claimed {claimed_s - over_s:.3f} s after its permit was void")
+    return found

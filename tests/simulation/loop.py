@@ -11,8 +11,6 @@ from contextvars import Context, ContextVar, copy_context
 from heapq import heappop
 from typing import Any, Final
 
-_numbers: Final = itertools.count()
-
 
 class Stuck(AssertionError):
     """Everybody waits, and nothing will ever happen."""
@@ -35,11 +33,11 @@ MACHINE: Final[ContextVar[Machine | None]] = ContextVar("machine", default=None)
 
 
 class _Future(asyncio.Future[Any]):
-    """Sets of futures are in the order of their making, not of their addresses."""
+    """Sets of futures are in an order that follows from that of their making in this loop, not from their addresses."""
 
-    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, number: int, *, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
-        self._number = next(_numbers)
+        self._number = number
 
     def __hash__(self) -> int:
         return self._number
@@ -48,8 +46,8 @@ class _Future(asyncio.Future[Any]):
 class _Task(asyncio.Task[Any]):
     """The same for tasks."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], **options: Any) -> None:
-        self._number = next(_numbers)
+    def __init__(self, number: int, coroutine: Coroutine[Any, Any, Any], **options: Any) -> None:
+        self._number = number
         super().__init__(coroutine, **options)
 
     def __hash__(self) -> int:
@@ -65,6 +63,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._now = 0.0
+        self._numbers = itertools.count()
         self.steps = 0
         self.failures: list[str] = []
         """What went wrong in tasks that nobody awaits."""
@@ -79,10 +78,10 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         """One whose hash is its number."""
-        return _Future(loop=self)
+        return _Future(next(self._numbers), loop=self)
 
     def _new_task(self, _: object, coroutine: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
-        task = _Task(coroutine, loop=self, **options)
+        task = _Task(next(self._numbers), coroutine, loop=self, **options)
         self._tasks.append(task)
         return task
 
@@ -97,6 +96,12 @@ class SimLoop(asyncio.BaseEventLoop):
         machine.is_held = False
         self._ready.extend(machine.held)
         machine.held.clear()
+
+    def unheard(self) -> list[str]:
+        """The errors that tasks have ended with, and nobody has asked for."""
+        ended = [task for task in self._tasks if task.done() and not task.cancelled()]
+        unheard = [task for task in ended if task._log_traceback]
+        return [f"a task ended with {task.exception()!r}" for task in unheard]
 
     def _note_failure(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import holdfast.clock
+from holdfast.errors import HoldfastError
 from holdfast.runtime import worker as worker_module
 from holdfast.runtime.heart import Heart
 from tests.simulation.loop import SimLoop
@@ -89,6 +91,20 @@ class LoopHeart(Heart):
             pause_s = await self._beat()
 
 
+class _Swallowed(logging.Handler):
+    """Errors that nobody expects, which a worker logs and goes on after: they must not pass unseen."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        super().__init__(logging.ERROR)
+        self._loop = loop
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note it."""
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, HoldfastError):
+            self._loop.failures.append(f"{record.getMessage()}: {error!r}")
+
+
 @contextmanager
 def simulated(seed: int, loop: SimLoop) -> Iterator[None]:
     """Ids, tokens and chance follow from the seed, and hearts beat on the loop."""
@@ -106,9 +122,12 @@ def simulated(seed: int, loop: SimLoop) -> Iterator[None]:
     patched = {"Heart": LoopHeart, "process_mark": lambda: ""}  # all machines are this process
     real = {name: vars(worker_module)[name] for name in patched}
     vars(worker_module).update(patched)
+    swallowed = _Swallowed(loop)
+    logging.getLogger("holdfast").addHandler(swallowed)
     try:
         yield
     finally:
+        logging.getLogger("holdfast").removeHandler(swallowed)
         vars(worker_module).update(real)
         vars(holdfast.clock).update(before)
         ids._ms, ids._prefix, ids._tail, ids._chance = known

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.errors import StoreAway
 from holdfast.ports import Operation, Query
 from holdfast.runtime.replays import Replays
-from holdfast.types import Change, NewJob
+from holdfast.types import Change, JobState, NewJob
 from tests.simulation.shop import APP
 from tests.simulation.wire import Wire
 
@@ -52,11 +52,12 @@ class _Person:
 class Producer(_Person):
     """Enqueues jobs, a few at a time; what is refused it sends again under the same ids."""
 
-    def __init__(self, world: World, plan: random.Random, number: int) -> None:
+    def __init__(self, world: World, plan: random.Random, favourite: str) -> None:
         super().__init__(world)
         self._plan = random.Random(plan.random())
         self._count = plan.randint(4, 14)
-        self._number = number
+        self._favourite = favourite
+        """The task that most of its jobs are of; empty where there is none."""
 
     async def run(self) -> None:
         """Until all are acked."""
@@ -74,10 +75,13 @@ class Producer(_Person):
     def _job(self, n: int) -> NewJob:
         plan, tasks = self._plan, APP.tasks
         seconds = round(plan.choice([0.01, 0.1, 0.5, 3.0]) * plan.random(), 4)
-        kind = plan.choices(["work", "doomed", "poison", "steps", "call"], [10, 3, 0.4, 3, 4])[0]
+        kind = plan.choices(["work", "doomed", "poison", "steps", "call", "paced"], [10, 3, 0.4, 3, 4, 3])[0]
+        kind = plan.choice([kind, self._favourite, self._favourite]) or kind
         arguments: dict[str, Any] = {"number": n, "seconds": seconds}
-        if kind in {"work", "steps"}:
+        if kind in {"work", "steps", "paced"}:
             arguments["failures"] = plan.choice([0, 0, 0, 1, 2, 9])
+        if kind == "doomed":
+            arguments["is_hopeless"] = plan.random() < 0.3
         job = tasks[kind].bind(**arguments).job
         delay_s = plan.choice([0.0, 0.0, 0.0, 2.0 * plan.random()])
         key = None
@@ -117,9 +121,23 @@ class Operator(_Person):
 
     async def _replay(self) -> None:
         plan = self._plan
-        number = plan.choice(["monday", "tuesday"])
+        number = plan.choice(["monday", "tuesday", "by hand"])
+        if number == "by hand":
+            await self._replay_by_hand(number)
+            return
         options: dict[str, Any] = {"canary": plan.choice([0, 0, 1]), "rate": plan.choice([None, None, 5.0])}
         for _ in range(plan.choice([1, 2])):  # a double click
             self._world.replays.append(number)
             await self._insist(lambda: Replays(self._wire).start(Query(task="doomed"), replay_id=number, **options))
             await asyncio.sleep(plan.uniform(0.0, 1.0))
+
+    async def _replay_by_hand(self, number: str) -> None:
+        """Letters that somebody has picked, in one request, and perhaps in the same one again."""
+        plan = self._plan
+        query = Query(task="doomed", states=(JobState.DEAD_LETTER,))
+        letters = (await self._insist(lambda: self._wire.find(query))).items
+        operation = Operation(change=Change.REPLAY, ids=[one.id for one in letters], replay=number)
+        for _ in range(plan.choice([1, 2])):  # a double click, or one who has had no answer
+            self._world.replays.append(number)
+            await self._insist(lambda: self._wire.change(operation))
+            await asyncio.sleep(plan.uniform(0.0, 4.0))

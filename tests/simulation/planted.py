@@ -14,18 +14,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.errors import StoreAway
-from holdfast.policy.lifecycle import is_allowed
-from holdfast.ports import Beat, Changed, Claim, Delivery, Exchanged, Operation, Settlement, WorkerRecord
+from holdfast.policy.limiter import Starts
+from holdfast.ports import Beat, Changed, Claim, Delivery, Exchanged, Operation, Settlement, Store, WorkerRecord
+from holdfast.runtime import replay
 from holdfast.runtime.held import Held
 from holdfast.runtime.maintenance import Maintenance
+from holdfast.runtime.replay import Replay
 from holdfast.runtime.runner import Runner
+from holdfast.runtime.shared.breakers import BreakerValue, SharedBreaker
+from holdfast.runtime.shared.limits import SharedLimit
 from holdfast.runtime.worker import Worker
 from holdfast.stores.memory import store as store_module
-from holdfast.stores.memory.job import StoredJob
 from holdfast.stores.memory.jobs import JobTable
 from holdfast.stores.memory.store import MemoryStore
 from holdfast.stores.memory.workers import StoredWorker, WorkerTable
-from holdfast.types import Change, JobState
+from holdfast.types import BreakerMode, Change, JobState, NewJob
 
 
 class Planted(Struct, frozen=True):
@@ -34,6 +37,8 @@ class Planted(Struct, frozen=True):
     name: str
     known_from: str
     plant: Callable[[], AbstractContextManager[None]]
+    shows: tuple[str, ...]
+    """What must be seen of it: a violation that begins with one of these. Any other one is no proof."""
 
 
 @contextmanager
@@ -239,39 +244,24 @@ def _replay_keeps_attempts() -> AbstractContextManager[None]:
 
 
 def _replay_moves_by_hand() -> AbstractContextManager[None]:
-    """A replay takes a letter out of the box first, and puts it into the queue in a second step."""
+    """A replay takes letters out of the box first, and puts them into the queue a little later, if it still lives."""
 
-    async def change(self: MemoryStore, operation: Operation) -> list[Changed]:
-        return [_moved(self, id, operation) for id in operation.ids]  # noqa: A001
+    async def move(store: Store, one: Replay, is_again: bool) -> set[str]:
+        letters = [letter for letter in await store.get(one.pending) if letter and letter.state is JobState.DEAD_LETTER]
+        await store.change(Operation(change=Change.REMOVE, ids=[letter.id for letter in letters]))
+        await asyncio.sleep(0.2)
+        await store.enqueue([NewJob(id=letter.id, task=letter.task, payload=letter.payload) for letter in letters])
+        return {letter.id for letter in letters}
 
-    def _moved(store: MemoryStore, id: str, operation: Operation) -> Changed:  # noqa: A002
-        job = store._jobs.get(id)
-        if operation.change is not Change.REPLAY or job is None or not is_allowed(job.state, Change.REPLAY):
-            return store._change(id, operation)
-        store._jobs.move(job, Change.REMOVE)
-        asyncio.get_running_loop().call_later(0.05, _put_back, store, job)
-        return Changed(id, is_done=True, state=JobState.QUEUED)
-
-    def _put_back(store: MemoryStore, job: StoredJob) -> None:
-        store._jobs._jobs[job.new.id] = job
-        job.state = JobState.QUEUED
-        store._jobs._tallies[job.new.queue, job.new.task, job.state] += 1
-        store._make_ready(job, store._now(), store._now())
-
-    return _in_place_of(MemoryStore, "change", change)
+    return _in_place_of(replay, "_send", move)
 
 
 def _double_click_replays_twice() -> AbstractContextManager[None]:
-    """Nobody remembers which replay a letter went with."""
+    """Nobody remembers which replay a letter went with: where it has died again, the same request sends it again."""
     step = MemoryStore._change
 
     def forgetful(self: MemoryStore, id: str, operation: Operation) -> Changed:  # noqa: A002
-        job = self._jobs.get(id)
-        if job is not None and operation.change is Change.REPLAY and job.state is JobState.COMPLETED:
-            self._jobs._enter(job, JobState.QUEUED)
-            self._make_ready(job, self._now(), self._now())
-            return Changed(id, is_done=True, state=JobState.QUEUED)
-        return step(self, id, operation)
+        return step(self, id, replace(operation, replay=""))
 
     return _in_place_of(MemoryStore, "_change", forgetful)
 
@@ -299,22 +289,128 @@ def _enqueued_twice() -> AbstractContextManager[None]:
     return _in_place_of(JobTable, "_answer_to", careless)
 
 
+# ---------------------------------------------------------------- what is shared, and is not
+
+
+def _limits_of_their_own() -> AbstractContextManager[None]:
+    """Each worker counts its own starts only."""
+    take = SharedLimit.take
+
+    def taken(self: SharedLimit, draft: Starts, at: float) -> float:
+        date = take(self, draft, at)
+        vars(self).setdefault("own", []).append(date)
+        return date
+
+    def own(self: SharedLimit, data: bytes, now: float) -> Starts:
+        starts = Starts()
+        for date in vars(self).get("own", []):
+            if date > now - self.rate.time_window:
+                starts.add(self.rate, date)
+        return starts
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with _in_place_of(SharedLimit, "take", taken), _in_place_of(SharedLimit, "read", own):
+            yield
+
+    return both()
+
+
+def _trials_of_their_own() -> AbstractContextManager[None]:
+    """Nobody sees which trials others have under way."""
+    read = SharedBreaker.read
+
+    def alone(self: SharedBreaker, data: bytes, now: float) -> BreakerValue | None:
+        value = read(self, data, now)
+        return None if value is None else replace(value, state=replace(value.state, trials=()))
+
+    return _in_place_of(SharedBreaker, "read", alone)
+
+
+def _openings_are_not_heard() -> AbstractContextManager[None]:
+    """Who knows the breaker as closed does not hear that it has opened."""
+    read = SharedBreaker.read
+
+    def deaf(self: SharedBreaker, data: bytes, now: float) -> BreakerValue | None:
+        heard, known = read(self, data, now), self.known
+        is_news = heard is not None and heard.state.mode is BreakerMode.OPEN
+        return known if is_news and known.state.mode is BreakerMode.CLOSED else heard
+
+    return _in_place_of(SharedBreaker, "read", deaf)
+
+
+# ---------------------------------------------------------------- attempts and time
+
+
+def _failures_are_free() -> AbstractContextManager[None]:
+    """A failed attempt goes back to the queue as if nobody had run it."""
+    settle = MemoryStore._settle
+
+    def free(self: MemoryStore, settlement: Settlement, now: float) -> bool:
+        if settlement.change is not Change.RETRY:
+            return settle(self, settlement, now)
+        is_done = settle(self, replace(settlement, change=Change.RELEASE), now)
+        job = self._jobs.get(settlement.id)
+        if is_done and job is not None:
+            job.counted = 0
+        return is_done
+
+    return _in_place_of(MemoryStore, "_settle", free)
+
+
+def _leases_outlive_their_workers() -> AbstractContextManager[None]:
+    """A lease is three times as long as was asked for."""
+    beat = WorkerTable.beat
+
+    def longer(self: WorkerTable, record: WorkerRecord, now: float) -> Beat:
+        return beat(self, replace(record, lease_s=3 * record.lease_s), now)
+
+    return _in_place_of(WorkerTable, "beat", longer)
+
+
+_STUCK: Final = ("not within 90 s of peace: all jobs come to an end",)
 PLANTED: Final = (
-    Planted("settlements without the fence", "our own fence, removed", _no_fence),
-    Planted("a sweep that does not ask whether a lease is over", "our own guard, removed", _no_sweep_guard),
-    Planted("acknowledged before it is run", "Celery's default", _ack_before_run),
-    Planted("what a late claim brought is not looked for", "found here first", _nobody_looks_at_held),
-    Planted("settlements that are not sent again", "our own resend, removed", _settlements_are_sent_once),
-    Planted("the rescuer overwrites what has just finished", "river#1302, solid_queue#589", _rescuer_overwrites),
-    Planted("recovery only when new work arrives", "taskiq-redis, dramatiq", _recovery_waits_for_traffic),
-    Planted("a crashed job ignores max_retries", "dramatiq#213", _crashes_are_free),
-    Planted("duplicates past a fixed visibility time", "celery#2599, #5935", _fixed_visibility),
-    Planted("no more work after a reconnect", "celery#10205", _deaf_after_reconnect),
-    Planted("a stop between claim and run loses the job", "rq#2236", _stop_between_claim_and_run),
-    Planted("a warm stop acknowledges what still runs", "celery#4354", _warm_stop_completes),
-    Planted("a replay that gives no attempts", "oban 2.5.1", _replay_keeps_attempts),
-    Planted("a replay that moves letters in two steps", "dead-letter tools that are cancelled", _replay_moves_by_hand),
-    Planted("a double click replays twice", "bulk retries", _double_click_replays_twice),
-    Planted("a cancel that is only a wish", "cancel racing with complete", _cancel_is_a_wish),
-    Planted("one key, two jobs", "redis-py's retries", _enqueued_twice),
+    Planted("settlements without the fence", "our own fence, removed", _no_fence, ("I2 stale result",)),
+    Planted(
+        "a sweep that does not ask whether a lease is over",
+        "our own guard, removed",
+        _no_sweep_guard,
+        ("I3 duplicate",),
+    ),
+    Planted("acknowledged before it is run", "Celery's default", _ack_before_run, ("I2 stale result", "I1 not run")),
+    Planted("what a late claim brought is not looked for", "found here first", _nobody_looks_at_held, _STUCK),
+    Planted(
+        "settlements that are not sent again", "our own resend, removed", _settlements_are_sent_once, ("I3 duplicate",)
+    ),
+    Planted(
+        "the rescuer overwrites what has just finished",
+        "river#1302, solid_queue#589",
+        _rescuer_overwrites,
+        ("I2 illegal change",),
+    ),
+    Planted("recovery only when new work arrives", "taskiq-redis, dramatiq", _recovery_waits_for_traffic, _STUCK),
+    Planted("a crashed job ignores max_retries", "dramatiq#213", _crashes_are_free, ("I4 too many",)),
+    Planted("duplicates past a fixed visibility time", "celery#2599, #5935", _fixed_visibility, ("I3 duplicate",)),
+    Planted("no more work after a reconnect", "celery#10205", _deaf_after_reconnect, _STUCK),
+    Planted("a stop between claim and run loses the job", "rq#2236", _stop_between_claim_and_run, _STUCK),
+    Planted("a warm stop acknowledges what still runs", "celery#4354", _warm_stop_completes, ("I1 not run",)),
+    Planted("a replay that gives no attempts", "oban 2.5.1", _replay_keeps_attempts, ("replayed in vain",)),
+    Planted(
+        "a replay that moves letters in two steps",
+        "dead-letter tools that are cancelled",
+        _replay_moves_by_hand,
+        ("I1 lost",),
+    ),
+    Planted("a double click replays twice", "bulk retries", _double_click_replays_twice, ("replayed too often",)),
+    Planted(
+        "a cancel that is only a wish", "cancel racing with complete", _cancel_is_a_wish, ("cancelled, they said",)
+    ),
+    Planted("one key, two jobs", "redis-py's retries", _enqueued_twice, ("I1 twice",)),
+    Planted("a limit that each worker counts for itself", "limiters in memory", _limits_of_their_own, ("I7 too fast",)),
+    Planted("trials that each worker counts for itself", "breakers in memory", _trials_of_their_own, ("I7 trials",)),
+    Planted(
+        "a breaker that opens for one worker alone", "breakers in memory", _openings_are_not_heard, ("I7 while open",)
+    ),
+    Planted("failures that cost no attempt", "our own count, removed", _failures_are_free, ("I4 too many",)),
+    Planted("leases that outlive their workers", "our own bound, removed", _leases_outlive_their_workers, ("I5 late",)),
 )

@@ -1,6 +1,7 @@
 """Many seeds, on every processor: `python -m tests.simulation --seeds 0-4999`, or `--seed 17 --told` for one of them.
 
-A failing seed is printed, and is the same history whenever it is run again; the digest says so.
+A failing seed is printed, and is the same history whenever it is run again; the digest says so. With `--fresh` they are
+others in each run.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from multiprocessing import get_context
 from pathlib import Path
@@ -22,16 +23,24 @@ from typing import Any
 
 from msgspec import Struct, json
 
-from holdfast.clock import SystemClock
-from tests.simulation.planted import PLANTED
-from tests.simulation.world import Outcome, World
+from holdfast.clock import SystemClock, chance
+from tests.simulation.planted import PLANTED, Planted
+from tests.simulation.world import CRASHED, Outcome, World
 
 _CLOCK = SystemClock()
 _CHUNK = 25
 _AT_ONCE = 4
 _SHOWN = 5
+_LONGEST = 200
+"""Characters of a violation that are kept."""
 _MOST = 1_000
 """Seeds that are tried with a planted bug."""
+_FIRST = 100_000
+"""The first of these."""
+_FRESH = 10**12
+"""Fresh seeds begin at any number up to here."""
+_ENOUGH = 10_000_000
+"""More seeds than any run has time for."""
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -42,7 +51,10 @@ class Found(Struct, frozen=True, kw_only=True):
     seeds: int
     """How many it took; 0: not found."""
     seconds: float
-    violation: str = ""
+    shows: str = ""
+    """The violation by which it was found."""
+    broken: str = ""
+    """The error that the plant itself has ended with: then it was not tried, whatever else was seen."""
 
 
 class Summary(Struct, kw_only=True):
@@ -63,16 +75,17 @@ class Summary(Struct, kw_only=True):
     planted: list[Found] = []
 
 
-def run_seed(seed: int, *, bug: int | None = None, is_told: bool = False) -> Outcome:
+def run_seed(seed: int, *, bug: Planted | None = None, is_told: bool = False) -> Outcome:
     """One history, perhaps with a planted bug."""
-    with PLANTED[bug].plant() if bug is not None else nullcontext():
+    with nullcontext() if bug is None else bug.plant():
         return World(seed, is_told=is_told).run()
 
 
 def _quiet() -> None:
     """A world that is over leaves tasks that nobody ends: that is not worth a word."""
     if "HOLDFAST_TOLD" not in os.environ:
-        logging.disable(logging.CRITICAL)
+        logging.getLogger("holdfast").propagate = False
+        logging.getLogger("holdfast").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     sys.unraisablehook = lambda _: None
     gc.freeze()
@@ -82,17 +95,33 @@ def _run_chunk(seeds: list[int]) -> list[Outcome]:
     return [run_seed(seed) for seed in seeds]
 
 
-def _find(bug: int) -> Found:
-    """Seeds with a planted bug until one of them shows it."""
+def find(bug: Planted, most: int = _MOST) -> Found:
+    """Seeds with a planted bug until one of them shows what must be seen of it, and does not without it."""
     began_s = _CLOCK.monotonic()
-    planted = PLANTED[bug]
-    for n, seed in enumerate(range(100_000, 100_000 + _MOST), start=1):
-        outcome = run_seed(seed, bug=bug)
-        if outcome.violations and not run_seed(seed).violations:
-            took_s = _CLOCK.monotonic() - began_s
-            why = outcome.violations[0][:200]
-            return Found(name=planted.name, peer=planted.known_from, seeds=n, seconds=round(took_s, 2), violation=why)
-    return Found(name=planted.name, peer=planted.known_from, seeds=0, seconds=round(_CLOCK.monotonic() - began_s, 2))
+    tried, shows, broken = 0, "", ""
+    while tried < most and not shows and not broken:
+        seed = _FIRST + tried
+        tried += 1
+        try:
+            violations = run_seed(seed, bug=bug).violations
+        except Exception as error:
+            violations = [f"{CRASHED}: {error!r}"]
+        broken = next((one for one in violations if one.startswith(CRASHED)), "")
+        shows = next((one for one in violations if one.startswith(bug.shows)), "")
+        if shows and run_seed(seed).violations:
+            shows = ""
+    return Found(
+        name=bug.name,
+        peer=bug.known_from,
+        seeds=tried if shows and not broken else 0,
+        seconds=round(_CLOCK.monotonic() - began_s, 2),
+        shows="" if broken else shows[:_LONGEST],
+        broken=broken[:_LONGEST],
+    )
+
+
+def _find(number: int) -> Found:
+    return find(PLANTED[number])
 
 
 def _chunks(seeds: Iterable[int], until_s: float) -> Iterator[list[int]]:
@@ -101,17 +130,16 @@ def _chunks(seeds: Iterable[int], until_s: float) -> Iterator[list[int]]:
         yield chunk
 
 
-def simulate(seeds: Iterable[int], processes: int, within_s: float, bugs: Iterable[int]) -> Summary:
+def simulate(seeds: Sequence[int], processes: int, within_s: float, bugs: Iterable[int]) -> Summary:
     """Run these seeds, or as many as the time allows, and then with these bugs."""
     began_s = _CLOCK.monotonic()
-    summary, faults, states, digests = Summary(), Counter[str](), set[int](), list[str]()
+    summary, faults, states, digests = Summary(first_seed=seeds[0]), Counter[str](), set[int](), list[str]()
     with get_context("spawn").Pool(processes, _quiet) as pool:
         began_s = _CLOCK.monotonic()
         chunks = _chunks(seeds, began_s + within_s)
         # A pool asks for all that it is given at once, whatever the time: so it is given a few at a time.
         while some := list(itertools.islice(chunks, _AT_ONCE * processes)):
             for one in itertools.chain.from_iterable(pool.imap(_run_chunk, some)):
-                summary.first_seed = one.seed if not summary.seeds else summary.first_seed
                 summary.seeds += 1
                 summary.steps += one.steps
                 summary.simulated_hours += one.seconds / 3600
@@ -120,7 +148,11 @@ def simulate(seeds: Iterable[int], processes: int, within_s: float, bugs: Iterab
                 digests.append(one.digest)
                 if one.violations:
                     summary.violations.append(f"seed {one.seed}: {one.violations[0]}")
-                    print(f"seed {one.seed}: {len(one.violations)} violations", *one.violations[:_SHOWN], sep="\n    ")
+                    again = f"again: python -m tests.simulation --seed {one.seed} --told"
+                    some_of = one.violations[:_SHOWN]
+                    print(
+                        f"seed {one.seed}: {len(one.violations)} violations", *some_of, again, sep="\n    ", flush=True
+                    )
         summary.seconds = _CLOCK.monotonic() - began_s
         summary.planted = list(pool.imap(_find, bugs))
     summary.seeds_per_minute = 60 * summary.seeds / max(summary.seconds, 1e-9)
@@ -141,8 +173,9 @@ def _print(summary: Summary) -> None:
         f"{summary.states:,} situations, {len(summary.violations)} violations; digest {summary.digest}"
     )
     for one in summary.planted:
-        found = f"found by seed {one.seeds}, after {one.seconds:.1f} s: {one.violation}" if one.seeds else "NOT FOUND"
-        print(f"  planted: {one.name} ({one.peer}): {found}")
+        found = f"found by seed {one.seeds}, after {one.seconds:.1f} s: {one.shows}" if one.seeds else "NOT FOUND"
+        told = f"BROKEN, so nobody knows: {one.broken}" if one.broken else found
+        print(f"  planted: {one.name} ({one.peer}): {told}")
 
 
 def _range_of(text: str) -> range:
@@ -162,7 +195,9 @@ def main() -> int:
         command = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
         os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=_range_of, default=range(2_000), help="the first and the last one [0-1999]")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seeds", type=_range_of, default=range(2_000), help="the first and the last one [0-1999]")
+    which.add_argument("--fresh", action="store_true", help="others in each run, from any first one on, see --within")
     parser.add_argument("--seed", type=int, help="one seed, with all its violations")
     parser.add_argument("--told", action="store_true", help="with --seed: print everything that happens")
     parser.add_argument("--bug", type=int, help="with --seed: plant this bug, by its number")
@@ -173,10 +208,15 @@ def main() -> int:
     words: Any = parser.parse_args()
     if words.seed is not None:
         _quiet()
-        outcome = run_seed(words.seed, bug=words.bug, is_told=words.told)
+        outcome = run_seed(words.seed, bug=None if words.bug is None else PLANTED[words.bug], is_told=words.told)
         print(f"seed {outcome.seed}: digest {outcome.digest}", *outcome.violations or ["all is well"], sep="\n    ")
         return bool(outcome.violations)
-    summary = simulate(words.seeds, words.processes, words.within, _bugs_of(words.planted))
+    seeds = words.seeds
+    if words.fresh:
+        first = int(chance() * _FRESH)
+        seeds = range(first, first + _ENOUGH)
+        print(f"seeds from {first} on", flush=True)
+    summary = simulate(seeds, words.processes, words.within, _bugs_of(words.planted))
     _print(summary)
     if words.out is not None:
         words.out.parent.mkdir(parents=True, exist_ok=True)

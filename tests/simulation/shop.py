@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast import App, CircuitBreaker, JobContext, Permanent, RetryPolicy, Transient
 from holdfast.runtime.schedules import Schedule
+from tests.faults.checker import Limit
 from tests.faults.ledger import Effect, What
 from tests.faults.shop import token_of
 from tests.simulation.loop import MACHINE
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 WORLD: Final[ContextVar[World]] = ContextVar("world")
 RETRIES: Final = 4
 POISON_RETRIES: Final = 2
+TRIALS: Final = 2
+RATE: Final = "3/2s"
+LIMIT: Final = Limit("paced", 3, 0.9 * 2.0)
+"""Runs begin up to a tenth of the window after their permit, as the docs say."""
 
 _QUICK: Final = RetryPolicy(max_retries=RETRIES, initial_delay=0.1, max_delay=0.5, min_delay=0.0)
 
@@ -60,11 +65,19 @@ def _open() -> App:
                 raise Transient(f"number {number} fails {failures} times")
         return token_of(job)
 
-    @app.task(name="doomed", breaker=None, retry=_QUICK)
-    async def doomed(job: JobContext, number: int, seconds: float) -> str:
+    @app.task(name="paced", breaker=None, retry=_QUICK, rate=RATE)
+    async def paced(job: JobContext, number: int, seconds: float, failures: int) -> str:
         with noted(job):
             await asyncio.sleep(seconds)
-            if not WORLD.get().is_fixed:
+            if job.attempt <= failures:
+                raise Transient(f"number {number} fails {failures} times")
+        return token_of(job)
+
+    @app.task(name="doomed", breaker=None, retry=_QUICK)
+    async def doomed(job: JobContext, number: int, seconds: float, is_hopeless: bool) -> str:
+        with noted(job):
+            await asyncio.sleep(seconds)
+            if is_hopeless or not WORLD.get().is_fixed:
                 raise Permanent(f"number {number} cannot be done yet")
         return token_of(job)
 
@@ -84,10 +97,11 @@ def _open() -> App:
                 raise Transient(f"number {number} fails {failures} times")
         return token_of(job)
 
-    other = CircuitBreaker(name="other", failure_threshold=3, recovery_timeout=1.0)
+    other = CircuitBreaker(name="other", failure_threshold=3, recovery_timeout=1.0, half_open_max_calls=TRIALS)
 
     @app.task(name="call", breaker=other, retry=_QUICK)
     async def call(job: JobContext, number: int, seconds: float) -> str:
+        WORLD.get().note_permit(job.id, token_of(job))
         with noted(job):
             await asyncio.sleep(seconds)
             if WORLD.get().is_other_down:
@@ -110,4 +124,6 @@ async def _step(job: str, n: int, seconds: float) -> int:
 
 
 APP: Final = _open()
+MAX_RETRIES: Final = {name: task.spec.retry.max_retries for name, task in APP.tasks.items() if name != "poison"}
+"""By task; what kills its workers is counted in another way."""
 SCHEDULES: Final = (Schedule(name="every-second", task="tick", timing=1.0),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from msgspec import json
 
 from tests.simulation.planted import PLANTED
-from tests.simulation.seeds import Summary
+from tests.simulation.seeds import Found, Summary
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,6 +21,45 @@ def _simulate(*words: str, out: Path | None = None) -> str:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode in {0, 1}, done.stderr[-3000:]
     return done.stdout
+
+
+_PLANT = """
+import sys
+from msgspec import json
+from holdfast.stores.memory.store import MemoryStore
+from tests.simulation.planted import PLANTED, Planted, _in_place_of
+from tests.simulation.seeds import _quiet, find
+
+def crash(*_):
+    raise ZeroDivisionError("a mistake of the plant")
+
+_quiet()
+where, shows, most = sys.argv[1:]
+plants = {one.name: one.plant for one in PLANTED} | {"": crash}
+plant = plants.get(where, lambda: _in_place_of(MemoryStore, where, crash))
+print(json.encode(find(Planted("", "", plant, (shows,)), int(most))).decode())
+"""
+
+
+_BOTH_WAYS = """
+from tests.simulation.seeds import _quiet, run_seed
+
+_quiet()
+there = [run_seed(seed).digest for seed in range(6)]
+back = [run_seed(seed).digest for seed in reversed(range(6))]
+print([seed for seed in range(6) if there[seed] != back[5 - seed]])
+"""
+
+
+def _run(script: str, *words: str) -> str:
+    command, env = [sys.executable, "-c", script, *words], {**os.environ, "PYTHONHASHSEED": "0"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def _find(where: str, shows: str, most: int) -> Found:
+    return json.decode(_run(_PLANT, where, shows, str(most)), type=Found)
 
 
 def _summary(path: Path) -> Summary:
@@ -50,11 +90,36 @@ def test_a_seed_is_the_same_history_in_every_process(tmp_path: Path) -> None:
     assert _summary(tmp_path / "one.json").digest == _summary(tmp_path / "two.json").digest, first + second
 
 
+def test_a_seed_is_the_same_history_whichever_were_run_before_it() -> None:
+    assert _run(_BOTH_WAYS) == "[]\n"
+
+
 def test_a_failing_seed_is_told_and_fails_again_in_the_same_way() -> None:
     bug = next(n for n, one in enumerate(PLANTED) if one.name == "acknowledged before it is run")
     first, second = (_simulate("--seed", "100000", "--bug", str(bug)) for _ in range(2))
     assert first == second
     assert "I2 stale result" in first
+
+
+@pytest.mark.parametrize("where", ["", "reclaim", "enqueue"])
+def test_a_plant_that_crashes_is_broken_and_not_found(where: str) -> None:
+    found = _find(where, "", 10)
+    assert "a mistake of the plant" in found.broken
+    assert (found.seeds, found.shows) == (0, "")
+
+
+@pytest.mark.parametrize(("shows", "is_found"), [("I2 stale result", True), ("I1 lost", False)])
+def test_a_bug_is_found_by_what_it_must_show_alone(shows: str, is_found: bool) -> None:
+    found = _find("acknowledged before it is run", shows, 3)
+    assert (found.seeds > 0, found.shows.startswith(shows)) == (is_found, is_found)
+    assert found.broken == ""
+
+
+def test_fresh_seeds_are_others_each_time(tmp_path: Path) -> None:
+    told = [_simulate("--fresh", "--within", "0", "--processes", "1", out=tmp_path / str(n)) for n in range(2)]
+    first, second = (_summary(tmp_path / str(n)).first_seed for n in range(2))
+    assert first != second
+    assert [one.splitlines()[0] for one in told] == [f"seeds from {first} on", f"seeds from {second} on"]
 
 
 def test_it_ends_when_its_time_is_over(tmp_path: Path) -> None:

@@ -23,13 +23,16 @@ from tests.faults.ledger import Effect
 from tests.simulation.loop import MACHINE, Machine, SimLoop, Stuck, outside
 from tests.simulation.parts import SimClock, simulated
 from tests.simulation.people import Operator, Producer
-from tests.simulation.shop import APP, SCHEDULES, WORLD
+from tests.simulation.shop import APP, LIMIT, SCHEDULES, WORLD
+from tests.simulation.watch import Watch
 from tests.simulation.weather import LEASE_S, Weather, weather_of
 from tests.simulation.wire import Wire
 
 SETTINGS: Final = WorkerSettings(
     room=Room(concurrency=4, threads=1, isolates=1), lease_s=LEASE_S, heartbeat_s=0.5, sweep_s=0.5, grace_s=8.0
 )
+CRASHED: Final = "unhandled"
+"""Violations begin so where code has ended with an error that nobody expects."""
 TROUBLE_S: Final = 12.0
 """How long things go wrong."""
 PEACE_S: Final = 90.0
@@ -37,6 +40,8 @@ PEACE_S: Final = 90.0
 _CALM: Final = Weather()
 _SLOTS: Final = 3
 _BY_MACHINE: Final = ("kill", "hold", "cut", "stop")
+_AFTERWARDS_S: Final = 6.0
+"""So long after a call that failed its sender may still wait before it asks again."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -93,6 +98,7 @@ class World:
         """Whether nothing goes wrong any more."""
         self._is_closing = False
         """Whether all is done, and workers are told to stop."""
+        self.watch = Watch(self.store, self.clock)
         self._audit()
 
     # ---- one run
@@ -108,7 +114,7 @@ class World:
                 violations.append(str(error))
             except AssertionError as error:
                 violations.append(f"{error}")
-            violations += [f"unhandled: {one}" for one in self.loop.failures]
+            violations += [f"{CRASHED}: {one}" for one in (*self.loop.failures, *self.loop.unheard())]
             evidence = self.evidence()
             outcome_s, steps = self.loop.time(), self.loop.steps
             self.loop.close()
@@ -127,7 +133,8 @@ class World:
     async def _main(self) -> None:
         WORLD.set(self)
         plan = random.Random(f"{self.seed} plan")
-        people: list[Producer | Operator] = [Producer(self, plan, n) for n in range(plan.choice([1, 1, 2]))]
+        favourite = plan.choice(["", "", "", "call", "paced", "doomed"])
+        people: list[Producer | Operator] = [Producer(self, plan, favourite) for _ in range(plan.choice([1, 1, 2]))]
         people += [Operator(self, plan) for _ in range(plan.choice([0, 1, 2]))]
         for _ in range(plan.choice([1, 2, _SLOTS])):
             self._start_worker()
@@ -192,11 +199,8 @@ class World:
             rng=self.dice.random,
         )
         self._workers[machine.number] = worker
-        try:
-            code = await worker.run()
-        except Exception as error:
-            self.loop.failures.append(f"worker {machine.number} ended with {error!r}")
-            raise
+        self.watch.born(machine.number)
+        code = await worker.run()
         self.trace("left", str(code))
         self._gone(machine)
 
@@ -209,6 +213,7 @@ class World:
         self._machines.pop(machine.number, None)
         is_worker = self._workers.pop(machine.number, None) is not None
         if is_worker:
+            self.watch.ends(machine.number)
             self.loop.call_later(self.dice.random() * 1.5, self._start_worker, context=outside())
 
     def kill(self, machine: Machine | None) -> None:
@@ -217,6 +222,8 @@ class World:
         if machine.is_dead:
             return
         machine.is_dead = True
+        if machine.number in self._workers:
+            self.watch.killed(machine.number, self._workers[machine.number].id)
         self.note_fault("kill", machine, 0.0)
         self.trace("killed", str(machine.number))
         self._gone(machine)
@@ -247,6 +254,9 @@ class World:
             draw -= getattr(weather, kind)
             if draw < 0.0:
                 self.kinds[kind] += 1
+                machine = MACHINE.get()
+                if machine is not None:
+                    self.watch.ill(machine.number, _AFTERWARDS_S)
                 return kind
         return ""
 
@@ -268,29 +278,37 @@ class World:
             self._all_cut_until = self.loop.time() + seconds
             for machine in self._machines.values():
                 self.note_fault(kind, machine, seconds + 2 * LEASE_S)
+                self.watch.ill(machine.number, seconds + _AFTERWARDS_S)
             return
         numbers = list(self._workers if kind == "stop" else self._machines)
         if not numbers:
             return
         machine = self._machines[self.dice.choice(numbers)]
         self.trace(kind, f"{machine.number} {seconds:.3f}")
+        if kind in {"hold", "cut"}:
+            self.watch.ill(machine.number, seconds + _AFTERWARDS_S)
         match kind:
             case "kill":
                 self.kill(machine)
             case "hold":
                 machine.is_held = True
                 self.note_fault(kind, machine, seconds + LEASE_S)  # it may begin what it had, before it knows
-                self.loop.call_later(seconds, self.loop.release, machine, context=outside())
+                self.loop.call_later(seconds, self._release, machine, context=outside())
             case "cut":
                 self._cut_until[machine.number] = self.loop.time() + seconds
                 self.note_fault(kind, machine, seconds + 2 * LEASE_S)
             case _:
                 self.kinds[kind] += 1
                 worker = self._workers[machine.number]
+                self.watch.ends(machine.number)
                 grace_s = self.dice.choice([None, None, 0.2])
                 if grace_s is not None:  # what it runs is cut off, and runs elsewhere
                     self.note_fault("short grace", machine, LEASE_S)
                 self._on(machine, lambda: worker.stop(grace_s=grace_s))
+
+    def _release(self, machine: Machine) -> None:
+        self.watch.releases.add((machine.number, self.loop.time()))
+        self.loop.release(machine)
 
     async def _other_side(self, plan: random.Random) -> None:
         """What the tasks call goes down and comes back."""
@@ -328,13 +346,23 @@ class World:
             token = job.token or latest.get(job.new.id, b"")
             enter(job, state)
             after = "" if state is None else state.value
-            self.transitions.append(Transition(job.new.id, before.value, after, token.hex()))
+            self.watch.changed(job.new.id, after, token.hex())
+            if state is not None or not before.is_terminal:  # what has ended may be removed
+                self.transitions.append(Transition(job.new.id, before.value, after, token.hex()))
             self.trace(f"{job.new.task} {job.new.id[-6:]}", f"{before.value} -> {after}")
             tallies = tuple((task, state_, min(n, 3)) for (_, task, state_), n in sorted(table._tallies.items()) if n)
             situation = (tallies, len(self._workers), any(one.is_held for one in self._machines.values()))
             self.states.add(int.from_bytes(hashlib.blake2b(repr(situation).encode(), digest_size=8).digest()))
 
         table._enter, workers.let_go = audited, noted  # type: ignore[method-assign]
+
+    def note_permit(self, job: str, token: str) -> None:
+        """What the breaker has allowed a run that begins on this machine."""
+        machine = MACHINE.get()
+        assert machine is not None
+        permit = self._workers[machine.number].runner.runs[job].go.permit
+        assert permit is not None
+        self.watch.permits[job, token] = permit
 
     def evidence(self) -> Evidence:
         """Everything that the checker may ask for."""
@@ -352,5 +380,16 @@ class World:
             faults=self.faults,
             samples=self.samples,
             tallies=tallies,
-            recovery_s=float("inf"),
+            limits=() if self._is_begun_late() else (LIMIT,),
+            recovery_s=float("inf"),  # that of a run: it may have to wait for a place, or for its gates; see `checks`
         )
+
+    def is_hit(self, start: Effect, last: Effect | None) -> bool:
+        """Whether a fault may have cut off a run, or made it stale."""
+        until_s = float("inf") if last is None else last.at + 2 * LEASE_S
+        return any(one.pid == start.pid and start.at <= one.until and one.at <= until_s for one in self.faults)
+
+    def _is_begun_late(self) -> bool:
+        """Whether a machine was held between the permit of a limit and the first line of a run: no limit sees that."""
+        starts = {(one.pid, one.at) for one in self.effects if one.what == "start" and one.task == LIMIT.task}
+        return not starts.isdisjoint(self.watch.releases)
