@@ -1,4 +1,7 @@
-"""The real server, as a process of its own: `holdfast serve` of the shop, which a test may kill and start again."""
+"""The real server, as a process of its own: `holdfast serve` of the shop, which a test may kill and start again.
+
+And those who enqueue through it, and do not take no for an answer.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,30 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
 import httpx
 from msgspec import json
+from msgspec.structs import replace
 
 from holdfast.ops.api.tokens import NewToken, lines_of
+from tests.faults.checker import Evidence
+from tests.faults.ledger import ClientLedger
 from tests.faults.shop import EFFECTS, TARGET
 from tests.faults.web import CALLERS
-from tests.faults.workers import ROOT
+from tests.faults.workers import CLOCK, ROOT, poll
 
+DROPPED: Final = 0
+"""In the place of a status: there was no answer."""
+REFUSALS: Final = frozenset({503, 507, DROPPED})
+"""What one is told while the store is away, or full: it is worth sending again."""
 _GONE_WITHIN_S: Final = 20.0
+_INSIST_S: Final = 60.0
 
 
 class ApiProcess:
@@ -121,3 +135,113 @@ class ApiProcess:
         """Somebody who asks; without a name, nobody."""
         headers = self.bearer(caller) if caller else {}
         return httpx.Client(base_url=self.url, headers=headers, timeout=30, **options)
+
+
+class Posters:
+    """Several clients that `POST /jobs` at once, each job under an idempotency key of its own, until each is acked.
+
+    The client ledger has keys in the place of ids, which the server gives. over_s: they take at least so long, evenly.
+    """
+
+    def __init__(
+        self,
+        server: ApiProcess,
+        ledger: ClientLedger,
+        arguments: Sequence[Mapping[str, Any]],
+        *,
+        clients: int = 4,
+        over_s: float = 0.0,
+    ) -> None:
+        self._server = server
+        self._ledger = ledger
+        self._left = [(f"key {number}", one) for number, one in enumerate(arguments)][::-1]
+        self._pause_s = over_s * clients / len(arguments)
+        self._lock = threading.Lock()
+        self._ids: dict[str, str] = {}
+        self._failures: list[Exception] = []
+        self._is_over = False
+        self._threads = [threading.Thread(target=self._run, name=f"poster {n}") for n in range(clients)]
+        self.answers: Counter[int] = Counter()
+        """How often each status was answered."""
+        self.acked_s = 0.0
+        """When one was told yes the last time."""
+        self.refusal = ""
+        """The latest, in the server's words."""
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_over = True
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def are_busy(self) -> bool:
+        """Whether there is something left to send."""
+        return bool(self._left)
+
+    def join(self, within_s: float) -> None:
+        """Wait until everything is acked; nothing was answered but yes and what is worth sending again."""
+        until_s = CLOCK.monotonic() + within_s
+        for thread in self._threads:
+            thread.join(max(0.0, until_s - CLOCK.monotonic()))
+            assert not thread.is_alive(), f"{thread.name} hangs: {self.told}, such as {self.refusal}"
+        assert self._failures == []
+
+    @property
+    def refused(self) -> int:
+        """How often one was told to send it again, or nothing."""
+        return sum(n for status, n in self.answers.items() if status in REFUSALS)
+
+    @property
+    def told(self) -> str:
+        """What they were answered, in words."""
+        return ", ".join(f"{n:,}× {status or 'none'}" for status, n in sorted(self.answers.items()))
+
+    def explain(self, evidence: Evidence) -> Evidence:
+        """The same with ids in the place of keys: those that were answered, and those that the store has."""
+        made: dict[str | None, list[str]] = {}
+        for job in evidence.jobs.values():
+            made.setdefault(job.idempotency_key, []).append(job.id)
+        attempted = [one for key in evidence.attempted for one in made.get(key, ())]
+        return replace(evidence, attempted=attempted, acked=[self._ids[key] for key in evidence.acked])
+
+    # ---- one of them
+
+    def _run(self) -> None:
+        try:
+            with httpx.Client(headers=self._server.bearer("operator"), timeout=30) as client:
+                while not self._is_over and (body := self._next()):
+                    poll(partial(self._is_taken, client, body), _INSIST_S, f"{body['idempotency_key']} is acked")
+                    CLOCK.sleep(self._pause_s)
+        except Exception as error:
+            self._failures.append(error)
+
+    def _next(self) -> dict[str, Any]:
+        with self._lock:
+            if not self._left:
+                return {}
+            key, arguments = self._left.pop()
+            self._ledger.attempt([key])
+        return {"task": "work", "arguments": arguments, "idempotency_key": key}
+
+    def _is_taken(self, client: httpx.Client, body: Mapping[str, Any]) -> bool:
+        """Whether nothing is left to do about it: it is acked, or the block was left."""
+        try:
+            answer = client.post(f"{self._server.url}/jobs", json=body)
+            status, words = answer.status_code, answer.text
+        except httpx.TransportError as error:
+            status, words = DROPPED, str(error)
+        with self._lock:
+            self.answers[status] += 1
+            if status in REFUSALS:
+                self.refusal = words
+                return self._is_over
+            assert status in {200, 201}, f"{status}: {words}"
+            self._ids[body["idempotency_key"]] = json.decode(words)["id"]
+            self._ledger.ack([body["idempotency_key"]])
+            self.acked_s = CLOCK.monotonic()
+        return True

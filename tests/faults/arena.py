@@ -62,6 +62,11 @@ class Arena:
         """How many runs have begun, in one process or in all."""
         return sum(1 for one in self.effects() if one.what == "start" and pid in {None, one.pid})
 
+    def is_busy(self, pid: int) -> bool:
+        """Whether a process is amid a job."""
+        own = [one for one in self.effects() if one.pid == pid]
+        return sum(one.what == "start" for one in own) > sum(one.what != "start" for one in own)
+
     def stats(self) -> Stats:
         """The store's own counts."""
         return self.app.bridge.run(self.app.store.stats())
@@ -126,6 +131,7 @@ class Arena:
             faults=list(fleet.faults) if fleet else (),
             samples=self.samples,
             tallies=tallies,
+            max_retries={name: task.spec.retry.max_retries for name, task in self.app.tasks.items()},
         )
 
     def close(self) -> None:

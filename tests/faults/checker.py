@@ -252,8 +252,8 @@ def _between(changes: Sequence[Transition], first: str, second: str) -> Sequence
 
 
 def _deaths(changes: Sequence[Transition]) -> int:
-    """How often it was queued again by another than the one who had claimed it: its worker was dead, begun or not."""
-    return sum(later.after == "queued" and later.token != sooner.token for sooner, later in pairwise(changes))
+    """How often somebody else had it than whoever held it before: that one was dead, whether it had begun or not."""
+    return sum(sooner.after == "running" and later.token != sooner.token for sooner, later in pairwise(changes))
 
 
 def duplicates(evidence: Evidence) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from tests.faults.arena import Arena
 from tests.faults.engines import Engine, PostgresEngine, RedisEngine, SqliteEngine
@@ -22,6 +23,7 @@ _BEGUN: Final = pytest.StashKey[int]()
 _HERE: Final = pytest.StashKey[list[Finding]]()
 """Those of this process."""
 _NO_FIGURES: Final = Figures()
+_IS_FULL: Final = os.environ.get("HOLDFAST_FAULTS") == "full"
 _WHY: Final = 400
 """So much of what an assertion says: it begins with what is shortened, and goes on with what was found."""
 
@@ -34,7 +36,7 @@ def on(*names: str) -> pytest.MarkDecorator:
 every_store: Final = on("sqlite", "postgres", "redis")
 waits: Final = pytest.mark.waits
 """The test waits for leases and limits most of the time, and keeps no processor busy."""
-full_only: Final = pytest.mark.skipif(os.environ.get("HOLDFAST_FAULTS") != "full", reason="full size only: make faults")
+full_only: Final = pytest.mark.skipif(not _IS_FULL, reason="full size only: make faults")
 """The test cannot be made small enough for the suite."""
 
 
@@ -113,13 +115,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that fails is a promise that was not kept."""
+    """A test that fails is a promise that was not kept, and one that is skipped at full size was not tried."""
     result = yield
-    if result.failed:
+    if result.failed or (result.skipped and _IS_FULL):
         words = " ".join(str(call.excinfo.value).split()) if call.excinfo else ""
-        why = words[:_WHY] or "it failed"
+        why = words[:_WHY] or ("it failed" if result.failed else "it was skipped")
         broken = _broken(item.name, why, row=_row_of(item.path), store=_store_of(item), test=item.nodeid)
-        _add(broken, item.config)
+        _add(broken if result.failed else replace(broken, is_run=False), item.config)
     return result
 
 

@@ -64,7 +64,7 @@ class Engine(Protocol):
 
 _SQLITE_AUDIT: Final = """
 CREATE TABLE audit (number INTEGER PRIMARY KEY, job TEXT, before TEXT, after TEXT, token TEXT);
-CREATE TRIGGER audit_states AFTER UPDATE OF state ON holdfast_jobs BEGIN
+CREATE TRIGGER audit_states AFTER UPDATE OF state, token ON holdfast_jobs BEGIN
     INSERT INTO audit (job, before, after, token)
     VALUES (new.id, old.state, new.state, lower(hex(new.token)));
 END;
@@ -151,6 +151,20 @@ class _HeldRequests:
         self._proxy.heal()
 
 
+def is_free(engine: Engine) -> bool:
+    """Whether nobody holds SQLite's write lock; other stores have none."""
+    if not isinstance(engine, SqliteEngine):
+        return True
+    with engine.connection() as db:
+        db.set_busy_timeout(300)
+        try:
+            db.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            return False
+        db.execute("ROLLBACK")
+    return True
+
+
 # ---------------------------------------------------------------- servers
 
 
@@ -179,7 +193,7 @@ CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     VALUES (new.id, old.state, new.state, encode(coalesce(new.token, old.token), 'hex'));
     RETURN NULL;
 END $$;
-CREATE TRIGGER audit_states AFTER UPDATE OF state ON holdfast_jobs FOR EACH ROW EXECUTE FUNCTION audit();
+CREATE TRIGGER audit_states AFTER UPDATE OF state, token ON holdfast_jobs FOR EACH ROW EXECUTE FUNCTION audit();
 """
 
 

@@ -15,6 +15,7 @@ from holdfast import App
 from holdfast.app.task import Call
 from holdfast.errors import StoreError
 from tests.faults.ledger import ClientLedger
+from tests.faults.workers import SETTINGS
 
 REFUSED: Final = "refused: "
 """What a line about a refusal begins with."""
@@ -31,7 +32,7 @@ def main() -> None:
         for number in range(int(count)):
             _insist(app, ledger, app.tasks["work"].bind(number, ballast="x" * int(ballast)))
         if mode == "work":
-            app.run_until_idle()
+            app.bridge.run(app.worker(SETTINGS).run_until_idle(skip=False))
 
 
 def _insist(app: App, ledger: ClientLedger, call: Call[Any]) -> None:

@@ -46,10 +46,11 @@ def enqueue(app: App, ledger: ClientLedger, calls: Sequence[Call[Any]]) -> None:
 
 
 def mixed_calls(app: App, count: int, dice: Dice, seconds: float) -> list[Call[Any]]:
-    """Sync and async jobs of about this length; one in a hundred fails once."""
+    """Sync and async jobs of about this length; one in five has an idempotency key, one in a hundred fails once."""
     calls = []
     for number in range(count):
-        task = app.tasks["toil" if number % 4 == 0 else "work"]
+        key = f"order {number}" if number % 5 == 0 else None
+        task = app.tasks["toil" if number % 4 == 0 else "work"].options(idempotency_key=key)
         failures = 1 if dice.below(100) == 0 else 0
         calls.append(task.bind(number, seconds=seconds * (0.5 + dice.draw()), failures=failures))
     return calls

@@ -11,7 +11,8 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 KEPT: Final = {True: "kept", False: "**NOT KEPT**"}
 NOT_RUN: Final = "**NOT RUN**"
-MARKS: Final = frozenset({*KEPT.values(), NOT_RUN})
+NOT_FOUND: Final = "**NOT FOUND**"
+MARKS: Final = frozenset({*KEPT.values(), NOT_RUN, NOT_FOUND})
 """Cells that are Markdown themselves."""
 
 
@@ -33,10 +34,3 @@ def table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 def number(n: int | None) -> str:
     """A count, or nothing where there is none."""
     return "" if n is None else f"{n:,}"
-
-
-def told(value: object) -> str:
-    """A value of a file, in words."""
-    if value is None:
-        return ""
-    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

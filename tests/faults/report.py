@@ -28,16 +28,17 @@ class Figures(Struct, frozen=True, kw_only=True, omit_defaults=True):
     completed: int | None = None
     dead: int | None = None
     """In the inbox at the end."""
+    cancelled: int | None = None
     lost: int | None = None
     forfeited: int | None = None
-    """Lost on a store that is labelled as one that may lose what it has said yes to."""
+    """Gone as was said: with a store that is labelled as not durable, or with a backup from before their time."""
     twice: int | None = None
     """Effects beyond the first of each."""
     recoveries: Sequence[float] = ()
     """Seconds from each fault until what it cut off ran again."""
 
 
-COUNTS: Final = ("acked", "completed", "dead", "lost", "forfeited", "twice")
+COUNTS: Final = ("acked", "completed", "dead", "cancelled", "lost", "forfeited", "twice")
 """The numbers among these, in the order in which they are shown."""
 
 
@@ -59,6 +60,8 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seed: str = ""
     is_kept: bool = True
     """Whether what is promised held."""
+    is_run: bool = True
+    """Whether it could be tried at all; if not, the note says why."""
     test: str = ""
     """Which test has found it."""
 
@@ -102,7 +105,7 @@ def finding(
 def figures_of(evidence: Evidence, *, forfeited: Collection[str] = ()) -> Figures:
     """What the checker's evidence of jobs says.
 
-    forfeited: acked jobs that are gone from a store that is labelled as not durable [()]; they are not counted as lost.
+    forfeited: acked jobs that are gone as was said [()]; they are not counted as lost.
     """
     evidence = replace(evidence, removed=evidence.removed | frozenset(forfeited))
     states = [job.state for job in evidence.jobs.values()]
@@ -110,6 +113,7 @@ def figures_of(evidence: Evidence, *, forfeited: Collection[str] = ()) -> Figure
         acked=len(evidence.acked),
         completed=states.count(JobState.COMPLETED),
         dead=states.count(JobState.DEAD_LETTER),
+        cancelled=states.count(JobState.CANCELLED),
         lost=len(no_loss(evidence)),
         forfeited=len(forfeited) or None,
         twice=duplicates(evidence),
@@ -129,15 +133,22 @@ def summed(several: Iterable[Figures]) -> Figures:
     return convert({**counts, "recoveries": [took_s for one in several for took_s in one.recoveries]}, Figures)
 
 
-def told(one: Finding) -> str:
-    """A finding as a line for people."""
+def counted(one: Finding) -> str:
+    """All figures of a finding, in words."""
     figures = one.figures
     counts = [f"{n:,} {word}" for word, n in ((name, getattr(figures, name)) for name in COUNTS) if n is not None]
     if one.recovery_s is not None:
         counts.append("running again after p50 {:.2f} s, p99 {:.2f} s".format(*one.recovery_s))
     parts = [f"{one.injected:,} injected", *counts, *filter(None, [one.note, one.seed and f"seed {one.seed}"])]
+    return ", ".join(parts)
+
+
+def told(one: Finding) -> str:
+    """A finding as a line for people."""
+    if not one.is_run:
+        return f"{one.store:8} row {one.row:4} NOT RUN  {one.fault}: {one.note}"
     kept = "" if one.is_kept else "NOT KEPT  "
-    return f"{one.store:8} row {one.row:4} {kept}{one.fault}: {', '.join(parts)}"
+    return f"{one.store:8} row {one.row:4} {kept}{one.fault}: {counted(one)}"
 
 
 def keep(one: Finding) -> None:

@@ -18,7 +18,7 @@ from tests.faults.soak_verdicts import Verdict, at_least, at_most, bounded_backl
 
 _SLOWEST_ANSWER_S: Final = 5.0
 _KILLED: Final = "ended with 137"
-_ENDED: Final = re.compile(r"worker process \d+ (is replaced|ended with \d+|could not start)")
+_ENDED: Final = re.compile(r"worker process (\d+) (is replaced|ended with \d+|could not start)")
 
 
 def judge(
@@ -107,5 +107,7 @@ def miscounted(plan: Plan, seen: Seen, client: ClientBook, records: Iterable[Job
 
 def ended_by_themselves(seen: Seen) -> list[str]:
     """The processes that ended though nobody killed them, and those that did not end well when asked to."""
-    found = [word for word in _ENDED.findall(seen.log) if word != _KILLED]
+    found = [
+        f"{pid} {word}" for pid, word in _ENDED.findall(seen.log) if word != _KILLED or int(pid) not in seen.killed
+    ]
     return found + [f"{name} with exit code {code}" for name, code in seen.codes.items() if code]

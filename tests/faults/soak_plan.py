@@ -14,8 +14,10 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     work_s: what a job takes, about; so it is the places of the workers that are used up, and not the processors.
     share: of the measured drain rate, as the load. burst_s: how long that is measured. limit_s: the backlog may be the
-    work of so many seconds. kills: it goes on until there were so many. keep_s: jobs are pruned so long after their
-    end.
+    work of so many seconds. kills: it goes on until there were so many. amid_s: so long a victim is looked at for a
+    moment at which a job runs in it, and then killed anyway: it is stopped for each look, perhaps with SQLite's write
+    lock, for which all others wait. keep_s: jobs are pruned so long after their
+    end. One of the processes is spared by all kills: what it takes is judged over the whole run.
     """
 
     store: str
@@ -30,6 +32,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     look_s: float = 1.0
     kill_s: tuple[float, float] = (3.0, 5.0)
     kills: int = 1
+    amid_s: float = 0.2
     ask_s: float = 3.0
     replay_s: float = 10.0
     keep_s: float = 20.0
@@ -77,7 +80,7 @@ class Soaked(Struct, frozen=True, kw_only=True):
     rate: float
     """Jobs a second that were enqueued."""
     drain_rate: float
-    """Jobs a second that workers and a producer beside them do on this machine."""
+    """Jobs a second that workers do on this machine, killed as under the load, with a producer and a server beside."""
     done: int
     kills: int
     hits: int

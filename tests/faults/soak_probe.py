@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from holdfast import App
 from holdfast.clock import new_id, new_token
 from holdfast.ports import Claim, Exchange, Settlement, Store, WorkerRecord
@@ -45,11 +47,15 @@ class ClaimProbe:
     async def _claims_s(self, count: int) -> list[float]:
         store = self._app.store
         await self._beat()
-        return [await claim_s(store, self._worker, 1, (QUEUE,)) for _ in range(count)]
+        # The last one puts it back as a job that is due anew, or it would be one that waits for as long as all this.
+        ends = [0.0] * (count - 1) + [0.001]
+        return [await claim_s(store, self._worker, 1, (QUEUE,), delay_s=delay_s) for delay_s in ends]
 
 
-async def claim_s(store: Store, worker: str, limit: int, queues: Sequence[str] | None = None) -> float:
-    """Seconds for one claim of so many jobs, all of which must be there; they are given back."""
+async def claim_s(
+    store: Store, worker: str, limit: int, queues: Sequence[str] | None = None, *, delay_s: float = 0.0
+) -> float:
+    """Seconds for one claim of so many jobs, all of which must be there; they are given back, due after so long."""
     named = None if queues is None else tuple(queues)
     claim = Claim(worker=worker, token=new_token(), limit=limit, queues=named)
     began_s = CLOCK.monotonic()
@@ -57,7 +63,8 @@ async def claim_s(store: Store, worker: str, limit: int, queues: Sequence[str] |
     took_s = CLOCK.monotonic() - began_s
     brought = answer.deliveries
     assert len(brought) == limit, f"{len(brought)} jobs were claimed, not {limit}"
-    back = [Settlement(id=one.id, token=one.token, change=Change.RELEASE, is_refunded=True) for one in brought]
+    release = Settlement(id="", token=b"", change=Change.RELEASE, is_refunded=True, delay_s=delay_s)
+    back = [replace(release, id=one.id, token=one.token) for one in brought]
     released = await store.exchange(Exchange(settlements=back))
     assert all(released.settled), "a lease was lost"
     return took_s

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct, json
 
-from tests.faults.workers import CLOCK, ROOT, poll
+from tests.faults.workers import CLOCK, ROOT, doing, hold_still, poll
 
 _ENDS_WITHIN_S: Final = 60.0
 _UP_WITHIN_S: Final = 60.0
@@ -146,29 +146,14 @@ def strike(pid: int, is_amid: Callable[[], bool], within_s: float) -> tuple[floa
     began_s = CLOCK.monotonic()
     while True:
         at = CLOCK.monotonic()
-        _hold(pid)
+        hold_still(pid)
         if is_amid() or at - began_s > within_s:
             break
         os.kill(pid, signal.SIGCONT)
         CLOCK.sleep(0.01)
     os.kill(pid, signal.SIGKILL)
-    poll(lambda: _state(Path(f"/proc/{pid}")) in {"", "Z"}, 10, f"process {pid} is gone")
+    poll(lambda: doing(Path(f"/proc/{pid}")) in {"", "Z"}, 10, f"process {pid} is gone")
     return at, CLOCK.monotonic()
-
-
-def _hold(pid: int) -> None:
-    """Stop every thread of a process."""
-    os.kill(pid, signal.SIGSTOP)
-    threads = Path(f"/proc/{pid}/task")
-    poll(lambda: all(_state(one) in {"T", ""} for one in threads.iterdir()), 5, f"process {pid} stands still")
-
-
-def _state(folder: Path) -> str:
-    """The letter for what a process or a thread is doing; none when it is gone."""
-    try:
-        return (folder / "stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
 
 
 def worker_words(

@@ -18,6 +18,7 @@ from holdfast.ports import Query, Stats
 from holdfast.types import JobRecord
 from tests.faults.checker import quantile
 from tests.faults.load import Dice
+from tests.faults.soak_errands import Errand, Errands
 from tests.faults.soak_judging import judge, lost
 from tests.faults.soak_ledger import ClientBook, EffectBook
 from tests.faults.soak_places import Place, open_place
@@ -29,8 +30,8 @@ from tests.faults.soak_shop import DOOMED, FOLDER, KEEP, MENDED, TARGET, TASKS, 
 from tests.faults.workers import CLOCK, poll
 
 PATHS: Final = ("/overview", "/metrics", "/health")
-_AHEAD_S: Final = 0.5
-_AMID_WITHIN_S: Final = 10.0
+_AHEAD_S: Final = 2.0
+"""So much work is always there in a burst: an errand that takes long must not let it run out."""
 _BURST_WITHIN_S: Final = 60.0
 _KILLED_WITHIN_S: Final = 60.0
 _FEWEST: Final = 200
@@ -77,6 +78,7 @@ class _Soak:
         self._seen = Seen()
         self._began_s = 0.0
         self._sampled = (0.0, 0)
+        self._spared = 0
 
     def run(self) -> Soaked:
         plan = self._plan
@@ -93,16 +95,16 @@ class _Soak:
         self._programs.start_server(TARGET)
         poll(lambda: len(self._stats().workers) > plan.processes, 60, "all workers register")  # and the probe
         began_s = CLOCK.monotonic()
+        self._spared = self._worker_pids(self._stats())[0]
         seen = self._seen
-        seen.drain_rate = self._drain_rate()
-        seen.rate = plan.share * seen.drain_rate
-        self._say(f"{plan.store}: drains {seen.drain_rate:,.0f} jobs a second here; the load is {seen.rate:,.0f}")
-
-        first = self._client.attempted
-        arguments = (str(self._ledger), str(first), repr(seen.rate), repr(plan.work_s))
-        self._programs.start("producer", "tests.faults.soak_producer", *arguments)
-        poll(lambda: self._folded() and self._client.attempted > first, 30, "the producer begins")
         with httpx.Client(base_url=self._programs.server_url(), timeout=30) as client:
+            seen.drain_rate = self._drain_rate(client)
+            seen.rate = plan.share * seen.drain_rate
+            self._say(f"{plan.store}: drains {seen.drain_rate:,.0f} jobs a second here; the load is {seen.rate:,.0f}")
+            first = self._client.attempted
+            arguments = (str(self._ledger), str(first), repr(seen.rate), repr(plan.work_s))
+            self._programs.start("producer", "tests.faults.soak_producer", *arguments)
+            poll(lambda: self._folded() and self._client.attempted > first, 30, "the producer begins")
             self._watch(client)
         seen.codes["producer"] = self._programs.stop("producer")
         self._client.fold()
@@ -142,11 +144,16 @@ class _Soak:
 
     # ---- before: how much the machine can do
 
-    def _drain_rate(self) -> float:
-        """Jobs a second while there is always more to do, in the second half of a burst; then everything is drained."""
+    def _drain_rate(self, client: httpx.Client) -> float:
+        """Jobs a second while there is always more to do, in the second half of a burst; then everything is drained.
+
+        With what goes on under the load as well: one producer, a server that is asked, and kills, which cost places
+        and, for the start of others, processors. Without them it would be more than can be done then.
+        """
         plan = self._plan
         producer = SoakProducer(self._app, self._ledger, 0, plan.work_s)
-        began_s = CLOCK.monotonic()
+        self._began_s = began_s = CLOCK.monotonic()
+        errands = Errands(*self._errands(client))
         half: tuple[float, int] | None = None
         ahead = AT_ONCE
         while (now_s := CLOCK.monotonic()) - began_s < plan.burst_s or self._effects.done < _FEWEST:
@@ -157,6 +164,7 @@ class _Soak:
             ahead = max(ahead, int(_AHEAD_S * self._effects.done / (now_s - began_s)))
             while producer.next - self._effects.done < ahead:
                 producer.send(100)
+            errands.run_due()
             CLOCK.sleep(0.01)
         assert half is not None, "the burst was too short"
         rate = (self._effects.done - half[1]) / (CLOCK.monotonic() - half[0])
@@ -187,38 +195,41 @@ class _Soak:
 
     # ---- meanwhile
 
-    def _watch(self, client: httpx.Client) -> None:
+    def _errands(self, client: httpx.Client) -> list[Errand]:
+        """What goes on all the time."""
         plan = self._plan
-        self._began_s = CLOCK.monotonic()
-        self._sampled = (self._began_s, self._effects.done)
         low, high = plan.kill_s
-        errands: list[tuple[Callable[[], float], Callable[[], None]]] = [
+        return [
             (lambda: low + (high - low) * self._dice.draw(), self._kill),
             (lambda: plan.ask_s, lambda: self._ask(client)),
             (lambda: plan.replay_s, self._replay),
             (lambda: plan.look_s, self._look),
-            (lambda: plan.sample_s, self._sample),
         ]
-        due_s = [self._began_s + pause() for pause, _ in errands]
-        while (now_s := CLOCK.monotonic()) - self._began_s < plan.seconds or len(self._seen.killed) < plan.kills:
+
+    def _watch(self, client: httpx.Client) -> None:
+        plan = self._plan
+        self._began_s = CLOCK.monotonic()
+        self._sampled = (self._began_s, self._effects.done)
+        kills = len(self._seen.killed) + plan.kills
+        errands = Errands(*self._errands(client), (lambda: plan.sample_s, self._sample))
+        while (now_s := CLOCK.monotonic()) - self._began_s < plan.seconds or len(self._seen.killed) < kills:
             assert now_s - self._began_s < plan.seconds + _KILLED_WITHIN_S, f"nobody is there to be killed: {self._log}"
             self._effects.fold()
-            for place, (pause, errand) in enumerate(errands):
-                if now_s >= due_s[place]:
-                    errand()
-                    due_s[place] = CLOCK.monotonic() + pause()
+            errands.run_due()
             for name in ("supervisor", "server", "producer"):
                 code = self._programs.ended(name)
                 assert code is None, f"the {name} ended by itself with {code}: {self._programs.log(name)[-2000:]}"
             CLOCK.sleep(0.05)
 
     def _kill(self) -> None:
-        pids = [pid for pid in self._worker_pids(self._stats()) if pid not in self._seen.killed]
+        """One that is not spared, in the middle of a job."""
+        safe = {self._spared, *self._seen.killed}
+        pids = [pid for pid in self._worker_pids(self._stats()) if pid not in safe]
         if not pids:
             return
         victim = pids[self._dice.below(len(pids))]
         self._seen.killed.add(victim)
-        at, until = strike(victim, lambda: self._effects.is_amid(victim), _AMID_WITHIN_S)
+        at, until = strike(victim, lambda: self._effects.is_amid(victim), self._plan.amid_s)
         self._seen.hits += self._effects.excuse(victim, at) > 0
         self._seen.gaps_s.append(until - at)
 
@@ -278,6 +289,7 @@ class _Soak:
             "workers.rss_mib": max((usage([pid]).rss_mib for pid in pids), default=0.0),
         }
         sample |= {f"jobs.{state}": n for state, n in tallies.items()}
+        sample |= _prefixed("spared_worker", usage([self._spared]))
         for name in ("server", "supervisor", "producer"):
             sample |= _prefixed(name, usage([self._programs.pid(name)]))
         if servers := self._place.pids():

@@ -25,8 +25,9 @@ class Verdict(Struct, frozen=True):
 class Level(Struct, frozen=True, kw_only=True):
     """When a figure counts as flat.
 
-    share, floor: it may rise by this share of its median, or by so much, whichever is more. A leak rises with the jobs,
-    of which a soak has hundreds of thousands: ten bytes for each are some megabytes, and more than any floor here.
+    share, floor: it may rise by this share of its median, or of its peak where it is a saw, or by so much, whichever is
+    more. A leak rises with the jobs, of which a soak has hundreds of thousands: ten bytes for each are some megabytes,
+    and more than any floor here.
     is_saw: it rises until something cuts it back, again and again, so its peaks are compared, not its slope.
     """
 
@@ -48,7 +49,7 @@ grows by half from the middle third to the last, and how high a peak is depends 
 
 def level_of(name: str) -> Level | None:
     """How a sampled figure is judged; None for those that are only shown."""
-    if not name.startswith(("server.", "supervisor.", "producer.", "store.")):
+    if not name.startswith(("spared_worker.", "server.", "supervisor.", "producer.", "store.")):
         return None
     word = name.rpartition(".")[2]
     if name == "store.fds":  # a database opens files as it likes, up to a limit of its own; sessions are ours
@@ -76,7 +77,7 @@ def flat(name: str, values: Sequence[float], level: Level) -> Verdict:
     """
     third = len(values) // 3
     middle, rest = values[third : 2 * third], values[third:]
-    usual = median(rest)
+    usual = max(middle) if level.is_saw else median(rest)
     room = max(level.floor, level.share * usual)
     if level.is_saw:
         growth = max(values[2 * third :]) - max(middle)

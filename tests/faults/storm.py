@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from holdfast import App
 from holdfast.app.task import Call
+from holdfast.clock import new_id
 from holdfast.errors import StoreError
 from holdfast.runtime.runner import Room
 from tests.faults import checker
@@ -23,10 +24,12 @@ WORKERS = 2
 CALM = replace(SETTINGS, room=Room(concurrency=4, threads=2, isolates=1))
 _INSIST_S = 30.0
 _START_S = 2.0
+_SAMPLED_EVERY_S = 0.5
 
 
 class Producer(threading.Thread):
-    """Enqueues a few jobs at a time; what is refused it sends again, under the same ids, until it is acked.
+    """Enqueues a few jobs at a time; what is refused it sends again until it is acked: under the same ids, but those
+    with an idempotency key as new jobs, for which the key alone says that they are the same.
 
     over_s: it takes at least so long, evenly [0: as fast as it can].
     """
@@ -54,21 +57,29 @@ class Producer(threading.Thread):
             raise
 
     def _insist(self, calls: Sequence[Call[Any]]) -> None:
-        ids = [call.job.id for call in calls]
-        self._ledger.attempt(ids)
+        self._ledger.attempt([call.job.id for call in calls])
+        asked = list(calls)
         try:
-            poll(lambda: self._is_taken(calls), _INSIST_S, "the store takes new jobs")
+            poll(lambda: self._is_taken(asked), _INSIST_S, "the store takes new jobs")
         except AssertionError as error:
             raise AssertionError(f"{error}: {self.refusals[-1]}") from None
-        self._ledger.ack(ids)
 
-    def _is_taken(self, calls: Sequence[Call[Any]]) -> bool:
+    def _is_taken(self, calls: list[Call[Any]]) -> bool:
         try:
-            self._app.enqueue_many(calls)
+            jobs = self._app.enqueue_many(calls)
         except StoreError as error:
             self.refusals.append(error)
+            calls[:] = map(self._anew, calls)
             return False
+        self._ledger.ack([job.id for job in jobs])
         return True
+
+    def _anew(self, call: Call[Any]) -> Call[Any]:
+        if call.job.idempotency_key is None:
+            return call
+        again = Call(call.task, replace(call.job, id=new_id()))
+        self._ledger.attempt([again.job.id])
+        return again
 
 
 class Aftermath(Struct, frozen=True, kw_only=True):
@@ -115,8 +126,12 @@ def weather(
         pids = [fleet.supervise(WORKERS, CALM)] if is_outage else [fleet.start(CALM) for _ in range(WORKERS)]
         poll(lambda: len(arena.stats().workers) == WORKERS, 20, "all workers register")
         thread.start()
+        sampled_s = 0.0
         for _ in range(strikes):
             assert thread.is_alive(), "the load was over too soon"
+            if not is_outage and CLOCK.monotonic() > sampled_s + _SAMPLED_EVERY_S:
+                arena.sample()
+                sampled_s = CLOCK.monotonic()
             CLOCK.sleep(every_s)
             began_s = CLOCK.monotonic()
             strike(fleet)

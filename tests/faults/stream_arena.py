@@ -246,11 +246,16 @@ class StreamArena:
             return poll(is_done, within_s, "every message is finished")
         except AssertionError as error:
             open_ = sorted(sent - self.channel.done())
-            logs = self.fleet.log()[-6000:]
-            raise AssertionError(f"{error}: {len(open_)} are not, such as {open_[:5]}\n{logs}") from None
+            unhandled = len(sent - finished_by(self.handlings()) - self.letters().keys())
+            print(self.fleet.log())
+            raise AssertionError(
+                f"{error}: {len(open_)} are not, such as {open_[:5]}; not even handled {unhandled}; running "
+                f"{self.fleet.running}"
+            ) from None
 
     def evidence(self) -> StreamEvidence:
         """Everything that the checker may ask for."""
+        print(self.fleet.log())  # shown if what follows fails
         return StreamEvidence(
             sent=dict(self.channel.sent),
             handlings=self.handlings(),

@@ -19,6 +19,8 @@ from tests.faults.stream_ledger import Handling, Name
 
 COMMIT_S: Final = 1.5
 """What is finished is committed within so long, on a machine that has much else to do."""
+_SENT_S: Final = 0.5
+"""It goes out with the next commit, a tenth of a second later, there."""
 _NEVER: Final = float("inf")
 
 
@@ -48,6 +50,8 @@ class StreamEvidence(Struct, kw_only=True):
     has_positions: bool = True
     """Whether only what comes before the first unfinished message of a partition can be committed."""
     commit_s: float = COMMIT_S
+    session_s: float = 0.0
+    """So long a group waits for a member that is dead, and with it the commits of the others."""
 
 
 class Run(Struct, frozen=True):
@@ -77,8 +81,11 @@ def runs_in(handlings: Sequence[Handling]) -> list[Run]:
 
 
 def check(evidence: StreamEvidence) -> list[str]:
-    """Every violation of every invariant."""
-    return [found for invariant in INVARIANTS for found in invariant(evidence)]
+    """Every violation of every invariant; what ran is printed where there are any."""
+    found = [found for invariant in INVARIANTS for found in invariant(evidence)]
+    for key in sorted({name[0] for name in evidence.sent}) if found else ():
+        print(_runs_told(key, evidence))
+    return found
 
 
 def no_loss(evidence: StreamEvidence) -> list[str]:
@@ -135,7 +142,8 @@ def order_of_keys(evidence: StreamEvidence) -> list[str]:
 def explained_duplicates(evidence: StreamEvidence) -> list[str]:
     """A message runs again only if it failed or was handed back, or its process was hit before it could commit.
 
-    Or it was finished behind another one that waited for its retry: Kafka cannot be told of that.
+    Or it was finished behind another one that was not, when the partition went to somebody else, or that waited for its
+    retry: Kafka cannot be told of that.
     """
     committable = _Committable(evidence)
     failed = _failed(evidence)
@@ -148,6 +156,8 @@ def explained_duplicates(evidence: StreamEvidence) -> list[str]:
                 at < offset and since <= following.start.at <= until for at, since, until in failed[place]
             )
             if is_open or is_held_up or _is_explained(run, following, committable.at(run), evidence):
+                continue
+            if evidence.has_positions and _is_overtaking(run, following, evidence):
                 continue
             found.append(f"duplicate: {name} ran again in {following.start.pid} without failure or fault")
     return found
@@ -294,9 +304,49 @@ def _is_explained(run: Run, following: Run, committable: float, evidence: Stream
         return True
     for fault in evidence.faults:
         is_own = _is_of(fault, run) and run.start.at <= fault.until and fault.at <= following.start.at
-        if is_own and (not run.has_ended or fault.at - evidence.commit_s <= committable):
+        if is_own and (not run.has_ended or fault.at - evidence.commit_s <= _held_up(committable, evidence)):
             return True
     return False
+
+
+def _is_overtaking(run: Run, following: Run, evidence: StreamEvidence) -> bool:
+    """Whether its worker had not finished all before it: who has the partition next, also once more, begins there."""
+    workers = _workers(evidence)
+    place, offset = evidence.sent.get(run.start.name, (("", 0), 0))
+    owner, heir = _worker_of(run, workers), _worker_of(following, workers)
+    ended_at = run.start.at if run.last is None else run.last.at
+    finished = set[int]()
+    for one in runs_in(evidence.handlings):
+        where, at = evidence.sent.get(one.start.name, (("", 0), 0))
+        worker = _worker_of(one, workers)
+        if where != place or at >= offset or one.start.at > following.start.at:
+            continue
+        is_just_now = one.last is None or one.last.at > following.start.at - evidence.commit_s
+        is_anew = worker == heir and (heir != owner or is_just_now)
+        if is_anew and one.start.at > ended_at and at not in finished:
+            return True
+        if worker == owner and one.has_ended:
+            finished.add(at)
+    return False
+
+
+def _workers(evidence: StreamEvidence) -> set[int]:
+    return {one.pid for one in evidence.faults} | {one.pid for one in evidence.handlings}
+
+
+def _worker_of(run: Run, workers: set[int]) -> int:
+    """The worker that had it, which may have given it to another process."""
+    return run.start.parent if run.start.parent in workers else run.start.pid
+
+
+def _held_up(committable: float, evidence: StreamEvidence) -> float:
+    """When the group took commits again: it waits for one dead member after the other, if they die one by one."""
+    until = committable
+    for fault in sorted(evidence.faults, key=lambda fault: fault.at):
+        settled_at = fault.at + evidence.session_s + evidence.commit_s
+        if evidence.session_s and fault.at - _SENT_S <= until <= settled_at:
+            until = settled_at
+    return until
 
 
 def _finished(evidence: StreamEvidence) -> dict[Name, float]:
@@ -327,13 +377,12 @@ class _Committable:
     def __init__(self, evidence: StreamEvidence) -> None:
         self._evidence = evidence
         self._finished = _finished(evidence)
-        self._workers = {one.pid for one in evidence.faults} | {one.pid for one in evidence.handlings}
+        self._workers = _workers(evidence)
         self._by_worker: dict[int, dict[Name, float]] = {}
 
     def at(self, run: Run) -> float:
         """The instant, for the worker that had it in this run."""
-        parent = run.start.parent
-        worker = parent if parent in self._workers else run.start.pid  # which may have given it to another process
+        worker = _worker_of(run, self._workers)
         if worker not in self._by_worker:
             self._by_worker[worker] = self._of(worker)
         return self._by_worker[worker].get(run.start.name, _NEVER)

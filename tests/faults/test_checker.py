@@ -171,6 +171,19 @@ def test_a_job_whose_next_worker_died_too_has_the_time_for_each_death() -> None:
     assert list(checker.recoveries(replace(good(), transitions=changes))) == [("c", 0.75)]
 
 
+def test_one_whose_judge_died_before_it_was_queued_again_has_the_time_for_each_death_too() -> None:
+    changes = [
+        Transition("c", "queued", "running", "t1"),
+        Transition("c", "running", "running", "t7"),
+        Transition("c", "running", "running", "t8"),
+        Transition("c", "running", "queued", "t8"),
+        Transition("c", "queued", "running", "t2"),
+        Transition("c", "running", "completed", "t2"),
+    ]
+
+    assert list(checker.recoveries(replace(good(), transitions=changes))) == [("c", 0.75)]
+
+
 def test_duplicates_are_ends_beyond_the_first() -> None:
     twice = with_effects(Effect("a", 2, "t2", "end", "work", 11, 1, 9.0))(good())
 

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.crawl import CrawlSummary
 from holdfast.testing.site import Site, SiteProcess, most_in_flight, requests_by_path
-from tests.faults.conftest import every_store, on, waits
+from tests.faults.conftest import on, small_on, waits
 from tests.faults.crawl_program import Settings
 from tests.faults.engines import Engine
 from tests.faults.load import Dice
@@ -103,7 +103,7 @@ def test_a_crawl_that_is_killed_at_random_moments_loses_nothing_and_writes_nothi
     )
 
 
-@every_store
+@small_on("postgres")
 def test_two_processes_share_a_crawl_and_keep_the_limits_of_each_domain_also_when_one_is_killed(
     engine: Engine, fleet: Fleet, tmp_path: Path, is_full: bool, report: Report
 ) -> None:
@@ -132,7 +132,7 @@ def test_two_processes_share_a_crawl_and_keep_the_limits_of_each_domain_also_whe
     )
 
 
-@every_store
+@small_on("redis")
 def test_a_crawl_that_was_killed_goes_on_without_waiting_for_its_lease(
     engine: Engine, fleet: Fleet, tmp_path: Path
 ) -> None:

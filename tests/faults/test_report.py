@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import pytest
 from msgspec import json
+from msgspec.structs import replace
 
 from holdfast.types import JobRecord, JobState
 from tests.faults.checker import Evidence
@@ -19,14 +19,20 @@ from tests.faults.ledger import Effect
 from tests.faults.markdown import ROOT, safe
 from tests.faults.plan import ELSE, PARTS, PLAN, part_of
 from tests.faults.report import FINDINGS, Figures, Finding, figures_of, finding, keep, read, summed, told
-from tests.faults.write_report import LEFT_OUT, Run, main, merged, page
+from tests.faults.soak import finding_of
+from tests.faults.soak_places import STORES
+from tests.faults.soak_plan import Soaked
+from tests.faults.soak_verdicts import Verdict
+from tests.faults.write_report import LEFT_OUT, Run, main, merged, objections, page
+from tests.simulation.planted import PLANTED
+from tests.simulation.seeds import Found, Summary
 
 KILLS: Final = Finding(
     row="1",
     store="sqlite",
     fault="workers killed",
     injected=1_200,
-    figures=Figures(acked=10_000, completed=9_990, dead=10, lost=0, twice=7),
+    figures=Figures(acked=10_000, completed=9_990, dead=10, cancelled=0, lost=0, twice=7),
     recovery_s=(0.5, 2.25),
     note="drained in 3.1 s",
     seed="abc",
@@ -66,7 +72,7 @@ def test_every_figure_of_a_finding_is_in_its_line_under_its_part() -> None:
     text = page(Run(findings=[KILLS]))
     assert cells(text, "1") == [
         [
-            *("1", "workers killed", "sqlite", "1,200", "10,000", "9,990", "10", "0", "7"),
+            *("1", "workers killed", "sqlite", "1,200", "10,000", "9,990", "10", "0", "0", "7"),
             *("0.50 / 2.25 s", "kept", "drained in 3.1 s, seed abc"),
         ]
     ]
@@ -110,11 +116,10 @@ def test_a_run_that_found_nothing_shows_nothing(tmp_path: Path) -> None:
     assert "THIS RUN SHOWS NOTHING" in text
 
 
-def test_rows_without_a_finding_are_left_out_with_a_reason_or_were_not_run() -> None:
-    text = page(Run(findings=[KILLS], left_out={2: "no strace", 1: "never shown, for it was run"}))
-    assert cells(text, "2") == [["2", PLAN[2], "left out: no strace"]]
+def test_rows_without_a_finding_and_parts_that_are_left_out_are_told() -> None:
+    text = page(Run(findings=[KILLS], left_out={1: "kills on the moon"}))
     assert cells(text, "3") == [["3", PLAN[3], "**NOT RUN**"]]
-    assert len(cells(text, "1")) == 1
+    assert cells(text, "1")[1:] == [["1", PLAN[1], "kills on the moon"]]
 
 
 def test_every_row_of_the_plan_has_a_part_and_a_reason_is_about_one_of_them() -> None:
@@ -144,7 +149,7 @@ def test_text_stays_in_its_cell_and_is_shown_as_it_is() -> None:
     (line,) = cells(page(Run(findings=[Finding(row="1", store="s|t", fault=hostile, injected=1)])), "1")
     assert line[1] == r"a\|b c &lt;img> \[x\](y) \*z\* \`q\` \\\| (a path) xxx"
     assert line[2] == r"s\|t"
-    assert len(line) == 12
+    assert len(line) == 13
     assert safe("\x1b[31mred\x00") == r"\[31mred"
 
 
@@ -182,22 +187,22 @@ def evidence_of(*states: JobState, acked: int) -> Evidence:
 
 
 def test_an_acked_job_that_is_gone_is_lost_and_no_promise_was_kept() -> None:
-    figures = figures_of(evidence_of(JobState.COMPLETED, JobState.DEAD_LETTER, acked=3))
-    assert (figures.acked, figures.completed, figures.dead, figures.lost) == (3, 1, 1, 1)
+    figures = figures_of(evidence_of(JobState.COMPLETED, JobState.DEAD_LETTER, JobState.CANCELLED, acked=4))
+    assert (figures.acked, figures.completed, figures.dead, figures.cancelled, figures.lost) == (4, 1, 1, 1, 1)
     one = finding(row="1", store="s", fault="f", injected=1, figures=figures, note="", seed="", test="")
     assert not one.is_kept
     assert "NOT KEPT" in told(one)
 
 
-def test_what_a_labelled_store_has_lost_is_counted_apart_and_starred() -> None:
+def test_what_is_gone_as_was_said_is_counted_apart_and_starred() -> None:
     figures = figures_of(evidence_of(JobState.COMPLETED, acked=3), forfeited=["j1", "j2"])
     assert (figures.lost, figures.forfeited) == (0, 2)
     one = finding(row="24", store="redis", fault="f", injected=1, figures=figures, note="", seed="", test="")
     assert one.is_kept
     text = page(Run(findings=[one]))
-    assert cells(text, "24")[0][7] == r"2\*"
+    assert cells(text, "24")[0][8] == r"2\*"
     assert "lost: 0\n" in text
-    assert "not durable: 2\n" in text
+    assert "with an old backup: 2\n" in text
 
 
 def test_the_quantiles_are_those_of_the_recoveries() -> None:
@@ -214,76 +219,149 @@ def test_a_kept_finding_comes_back_equal(kept: Path) -> None:
 
 # ---------------------------------------------------------------- the simulation and the soak
 
-Written = Callable[[Any, Any], tuple[int, str]]
-SIMULATED: Final = {
-    "seeds": 30_000,
-    "seconds": 600.0,
-    "seeds_per_minute": 3_000.0,
-    "faults": {"lost_reply": 1_000, "crash": 2_000},
-    "states": 512,
-    "violations": [],
-    "planted": [{"name": "no fence", "peer": "others", "seeds": 12, "seconds": 0.25, "new": 1}],
-    "unknown": {"key": 1},
-}
-SOAKED: Final = {
-    "store": "postgres",
-    "minutes": 10.0,
-    "rate": 800.0,
-    "done": 480_000,
-    "kills": 150,
-    "lost": 0,
-    "twice": 9,
-    "samples": [{}, {}],
-    "verdicts": [{"name": "memory is flat", "is_kept": True, "figure": "0.1 MB a minute", "why": "x"}],
-    "drain_rate": 1_000.0,
-}
+FOUND: Final = Found(name="no fence", peer="others", seeds=12, seconds=0.25, shows="I2 stale result: j1")
+SIMULATED: Final = Summary(
+    first_seed=7_000_000,
+    seeds=30_000,
+    seconds=600.0,
+    seeds_per_minute=3_000.0,
+    simulated_hours=400.0,
+    faults={"lost_reply": 1_000, "crash": 2_000},
+    states=512,
+    digest="cafe",
+    planted=[FOUND],
+)
+SOAKED: Final = Soaked(
+    store="postgres",
+    minutes=10.0,
+    rate=800.0,
+    drain_rate=1_000.0,
+    done=480_000,
+    kills=150,
+    hits=149,
+    acked=480_010,
+    refused=3,
+    lost=0,
+    twice=9,
+    dead=10,
+    recoveries_s=[1.0, 2.0],
+    seed="5eed",
+    samples=[{"heartbeat_gap_s": 1.5, "wait_p99_ms": 40.0}],
+    verdicts=[Verdict("memory is flat", True, "0.1 MB a minute")],
+)
+EVERY_BUG: Final = replace(SIMULATED, planted=[replace(FOUND, name=bug.name) for bug in PLANTED])
+WHOLE: Final = Run(
+    findings=[Finding(row=str(row), store="sqlite", fault=PLAN[row], injected=1) for row in PLAN],
+    simulation=EVERY_BUG,
+    soaks=[replace(SOAKED, store=store) for store in STORES],
+    size="full",
+    is_whole=True,
+)
 
 
-@pytest.fixture
-def with_files(kept: Path, tmp_path: Path) -> Written:
-    """The command, given what the simulation and the soak have left."""
+def test_the_simulation_and_the_soak_have_their_sections(kept: Path, tmp_path: Path) -> None:
     keep(KILLS)
+    keep(finding_of(SOAKED))
     simulation, soak = tmp_path / "simulation.json", tmp_path / "soak.json"
-
-    def write(simulated: Any, soaked: Any) -> tuple[int, str]:
-        for path, what in ((simulation, simulated), (soak, soaked)):
-            if what is not None:
-                path.write_bytes(json.encode(what))
-        return written(tmp_path, "--simulation", str(simulation), "--soak", str(soak))
-
-    return write
-
-
-def test_the_simulation_and_the_soak_have_their_sections(with_files: Written) -> None:
-    code, text = with_files(SIMULATED, [SOAKED])
+    simulation.write_bytes(json.encode(SIMULATED))
+    soak.write_bytes(json.encode([SOAKED]))
+    code, text = written(tmp_path, "--simulation", str(simulation), "--soak", str(soak))
     assert code == 0
-    assert "- seeds: 30,000 in 600 s, 3,000 a minute\n- faults injected: 3,000 (crash 2,000, lost reply 1,000)" in text
-    assert "| no fence | others | 12 | 0.25 |" in text
-    assert (
-        "10.0 minutes at 800 jobs a second of 1,000: 480,000 done, 150 kills, 0 lost, 9 effects twice, 2 samples"
-        in text
-    )
+    assert "- seeds: 30,000 from 7000000 on, in 600 s, 3,000 a minute; 400.0 hours inside; digest of all" in text
+    assert "histories `cafe`\n- faults injected: 3,000 (crash 2,000, lost reply 1,000)" in text
+    assert "| no fence | others | 12 | 0.25 | I2 stale result: j1 |" in text
+    assert "150 injected, 480,010 acked, 480,000 completed, 10 dead, 0 lost, 9 twice, running again after" in text
+    assert "seed 5eed; 1 samples.\n" in text
     assert "| memory is flat | 0.1 MB a minute | kept |" in text
 
 
+def test_a_soak_is_told_once_and_counted_once() -> None:
+    text = page(Run(findings=[KILLS, finding_of(SOAKED)], soaks=[SOAKED]))
+    assert text.count("of the drain rate, workers are killed") == 1
+    assert "acked: 490,010\n" in text
+    assert "kept: 2 of 2\n" in text
+
+
+def test_a_seed_that_broke_something_is_told_with_the_command_that_repeats_it() -> None:
+    text = page(Run(findings=[KILLS], simulation=replace(SIMULATED, violations=["seed 17: I1 lost: j1"])))
+    assert "**NOT KEPT**: seed 17: I1 lost: j1: `python -m tests.simulation --seed 17 --told`\n" in text
+
+
+def test_a_planted_bug_that_was_not_found_is_said_and_not_kept() -> None:
+    run = Run(findings=[KILLS], simulation=replace(SIMULATED, planted=[replace(FOUND, seeds=0, shows="")]))
+    assert "| no fence | others | **NOT FOUND** | 0.25 |  |" in page(run)
+    assert "- **NOT FOUND**: planted bug, no fence\n" in page(run)
+    assert not run.is_kept
+    broken = Run(findings=[KILLS], simulation=replace(SIMULATED, planted=[replace(FOUND, seeds=0, broken="KeyError")]))
+    assert "| **NOT FOUND** | 0.25 | the plant itself is broken: KeyError |" in page(broken)
+    assert not broken.is_kept
+
+
+# ---------------------------------------------------------------- what is missing
+
+
+def test_a_whole_run_that_has_everything_is_kept() -> None:
+    assert list(objections(WHOLE)) == []
+    assert WHOLE.is_kept
+
+
 @pytest.mark.parametrize(
-    ("simulated", "soaked"),
+    ("run", "why"),
     [
-        ({**SIMULATED, "violations": ["seed 7: lost"]}, [SOAKED]),
-        ({**SIMULATED, "violations": 1}, [SOAKED]),
-        (SIMULATED, [{**SOAKED, "lost": 1}]),
-        (SIMULATED, [{**SOAKED, "verdicts": [{"name": "flat", "is_kept": False, "figure": ""}]}]),
-        (SIMULATED, [SOAKED, {**SOAKED, "verdicts": [{"name": "nobody has judged"}]}]),
+        (replace(WHOLE, findings=WHOLE.findings[1:]), f"**NOT RUN**: row 1, {PLAN[1]}"),
+        (replace(WHOLE, simulation=None), "**NOT RUN**: the simulation"),
+        (replace(WHOLE, simulation=replace(EVERY_BUG, seeds=0)), "**NOT RUN**: the simulation"),
+        (
+            replace(WHOLE, simulation=replace(EVERY_BUG, planted=EVERY_BUG.planted[1:])),
+            f"**NOT RUN**: planted bug, {PLANTED[0].name}",
+        ),
+        (
+            replace(WHOLE, simulation=replace(EVERY_BUG, violations=["seed 7: lost"])),
+            "**NOT KEPT**: 1 seeds of the simulation",
+        ),
+        (replace(WHOLE, soaks=()), "**NOT RUN**: the soak on sqlite"),
+        (replace(WHOLE, soaks=WHOLE.soaks[:2]), "**NOT RUN**: the soak on redis"),
+        (replace(WHOLE, soaks=[replace(SOAKED, lost=1), *WHOLE.soaks]), "**NOT KEPT**: the soak on postgres"),
+        (
+            replace(WHOLE, soaks=[replace(SOAKED, verdicts=[Verdict("flat", False, "")]), *WHOLE.soaks]),
+            "**NOT KEPT**: the soak on postgres",
+        ),
+        (replace(WHOLE, soaks=[replace(SOAKED, verdicts=[]), *WHOLE.soaks]), "**NOT KEPT**: the soak on postgres"),
+        (replace(WHOLE, is_failed=True), "**NOT KEPT**: a command of this run has failed; what it printed says why"),
+    ],
+    ids=[
+        *("a row", "the simulation", "its seeds", "a plant", "a violation"),
+        *("the soak", "a store", "a loss", "a verdict", "all verdicts", "a command"),
     ],
 )
-def test_a_violation_of_either_fails_the_command(with_files: Written, simulated: Any, soaked: Any) -> None:
-    assert with_files(simulated, soaked)[0] == 1
+def test_a_whole_run_that_lacks_something_is_not_kept_and_says_what(run: Run, why: str) -> None:
+    assert next(objections(run)).startswith(why)
+    assert f"- {why}" in page(run)
+    assert not run.is_kept
 
 
-def test_what_should_have_been_run_and_left_nothing_is_said(with_files: Written) -> None:
-    code, text = with_files(SIMULATED, None)
-    assert code == 0
-    assert "## Soak\n\n**NOT RUN**\n" in text
+def test_the_command_fails_when_a_whole_run_lacks_something_or_a_command_has_failed(kept: Path, tmp_path: Path) -> None:
+    keep(KILLS)
+    assert written(tmp_path)[0] == 0
+    code, text = written(tmp_path, "--whole", "--simulation", str(tmp_path / "none"), "--soak", str(tmp_path / "none"))
+    assert code == 1
+    for what in (f"row 62, {PLAN[62]}", "the simulation", "the soak on postgres"):
+        assert f"- **NOT RUN**: {what}\n" in text
+    assert written(tmp_path, "--failed")[0] == 1
+
+
+def test_what_was_skipped_is_told_and_a_run_at_full_size_is_not_kept_by_it() -> None:
+    skipped = Finding(
+        row="1", store="redis", fault="kills", injected=0, note="NO REDIS HERE", is_kept=False, is_run=False
+    )
+    run = Run(findings=[KILLS, skipped], size="full")
+    assert cells(page(run), "1")[0][-2:] == ["**NOT RUN**", "NO REDIS HERE"]
+    assert "- **NOT RUN**: row 1 on redis, kills: NO REDIS HERE\n" in page(run)
+    assert "kept: 1 of 1\n" in page(run), "it is no promise that was broken"
+    assert not run.is_kept
+    assert "NOT RUN" in told(skipped)
+    assert not Run(findings=[skipped], size="small").is_kept, "nothing was run"
+    assert cells(page(replace(run, findings=[skipped])), "1")[1] == ["1", PLAN[1], "**NOT RUN**"]
 
 
 # ---------------------------------------------------------------- tests become findings
@@ -306,24 +384,55 @@ def broken():
 
 def test_it_does_not_begin(broken): ...
 """
+SKIPPED: Final = """
+import pytest
+from tests.faults.conftest import full_only
+from tests.servers import missing
+
+@pytest.fixture
+def server():
+    missing("NO SERVER HERE")
+
+@pytest.mark.parametrize("engine", ["redis"])
+def test_it_needs_a_server(engine, server): ...
+
+@full_only
+def test_it_is_large(report):
+    report("a large fault", injected=1)
+"""
 
 
-def test_a_test_that_fails_is_a_finding_and_all_of_a_stage_are_printed(kept: Path, tmp_path: Path) -> None:
-    (tmp_path / "test_row07_made_up.py").write_text(SUITE)
-    keep(KILLS)  # of a stage before this one
+def run_suite(folder: Path, source: str, size: str) -> subprocess.CompletedProcess[str]:
+    """The tests of a file of row 7, with their findings."""
+    (folder / "test_row07_made_up.py").write_text(source)
     plugins = ["no:cacheprovider", "no:xdist", "no:schemathesis", "no:hypothesispytest", "tests.faults.conftest"]
-    done = subprocess.run(
+    return subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", *(f"-p{name}" for name in plugins)),
-            *("-c", str(ROOT / "pyproject.toml"), f"--rootdir={tmp_path}", str(tmp_path)),
+            *("-c", str(ROOT / "pyproject.toml"), f"--rootdir={folder}", str(folder)),
         ],
         cwd=ROOT,
-        env={**os.environ, "HOLDFAST_FAULTS": "small", FINDINGS: str(kept)},
+        env={**os.environ, "HOLDFAST_FAULTS": size, "CI": ""},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
+
+
+def test_a_test_that_is_skipped_at_full_size_is_a_finding(kept: Path, tmp_path: Path) -> None:
+    done = run_suite(tmp_path, SKIPPED, "full")
+    assert done.returncode == 0, done.stdout + done.stderr
+    skipped, large = read(kept)
+    assert (skipped.row, skipped.store, skipped.note) == ("7", "redis", "NO SERVER HERE")
+    assert (skipped.is_run, skipped.is_kept) == (False, False)
+    assert large.fault == "a large fault"
+    assert "NOT RUN  it needs a server[redis]: NO SERVER HERE" in done.stdout
+
+
+def test_a_test_that_fails_is_a_finding_and_all_of_a_stage_are_printed(kept: Path, tmp_path: Path) -> None:
+    keep(KILLS)  # of a stage before this one
+    done = run_suite(tmp_path, SUITE + SKIPPED, "small")
     assert done.returncode == 1, done.stdout + done.stderr
     before, good, broken, unbegun = read(kept)
     assert before == KILLS

@@ -12,7 +12,7 @@ from tests.faults.arena import Arena
 from tests.faults.conftest import every_store, waits
 from tests.faults.load import Dice, mixed_calls
 from tests.faults.report import Report, figures_of
-from tests.faults.workers import CLOCK, LEASE_S, SETTINGS, SWEEP_S, Fleet, poll
+from tests.faults.workers import CLOCK, LEASE_S, SETTINGS, SWEEP_S, poll
 
 WORKERS = 4
 # One process for suspects in each: when they start, no more start at once than when the workers did.
@@ -29,30 +29,31 @@ def test_killed_workers_lose_nothing_and_repeat_only_what_they_held(
     a_share = len(calls) // kills
     with arena.fleet() as fleet:
         pids = [fleet.start(CALM) for _ in range(WORKERS)]
-        poll(lambda: len(arena.stats().workers) == WORKERS, 20, "all workers register")
+        start_s = poll(lambda: len(arena.stats().workers) == WORKERS, 20, "all workers register")
+        hits = 0
         for n in range(kills):
             arena.enqueue(calls[n * a_share : (n + 1) * a_share if n < kills - 1 else None])
             CLOCK.sleep(0.5)
             arena.sample()
             victim = pids.pop(dice.below(len(pids)))
-            fleet.kill_amid(victim, partial(_is_busy, arena, victim), within_s=2.0)
+            hits += fleet.kill_amid(victim, partial(arena.is_busy, victim), within_s=2.0)
             pids.append(fleet.start(CALM))
         drained_s = arena.quiesce(120 if is_full else 30)
         fleet.stop()
         evidence = arena.evidence(fleet)
     # A suspect runs in a process of its own, and on a busy machine to start one may take longer than a second.
-    bound_s = LEASE_S + SWEEP_S + max(1.0, _slowest_start(evidence, fleet))
+    bound_s = LEASE_S + SWEEP_S + max(1.0, start_s)
     assert checker.check(replace(evidence, recovery_s=bound_s)) == []
 
     took = [took_s for _, took_s in checker.recoveries(evidence)]
-    assert took, "no kill hit a running job: this run shows nothing"
+    assert hits > kills / 2, f"{hits} of {kills} kills hit a running job: this run shows little"
     report(
-        "workers killed (SIGKILL) under load, each amid a job",
+        "workers killed (SIGKILL) under load",
         injected=kills,
         figures=figures_of(evidence),
-        note=f"effects twice {checker.per_10k(checker.duplicates(evidence), evidence):.1f} in 10,000, {len(took)} jobs "
-        f"cut off, running again after at most {max(took):.2f} s (bound {bound_s:.1f} s), drained {drained_s:.1f} s "
-        "after the last kill",
+        note=f"effects twice {checker.per_10k(checker.duplicates(evidence), evidence):.1f} in 10,000, {hits} kills "
+        f"amid a job, {len(took)} jobs cut off, running again after at most {max(took):.2f} s (bound {bound_s:.1f} s), "
+        f"drained {drained_s:.1f} s after the last kill",
         seed=dice.seed,
     )
 
@@ -73,16 +74,3 @@ def test_what_a_dead_worker_held_does_not_queue_behind_the_backlog(arena: Arena)
 
     bound_s = LEASE_S + SWEEP_S + max(1.0, 2 * start_s)  # a worker starts, and then a process for the suspects
     assert checker.recovery_time(replace(evidence, recovery_s=bound_s)) == []
-
-
-def _slowest_start(evidence: checker.Evidence, fleet: Fleet) -> float:
-    """The longest time from a process's start to its first job, in this run."""
-    first: dict[int, float] = {}
-    for one in evidence.effects:
-        first.setdefault(one.pid, one.at)
-    return max(first[pid] - at for pid, at in fleet.started_s.items() if pid in first)
-
-
-def _is_busy(arena: Arena, pid: int) -> bool:
-    own = [one for one in arena.effects() if one.pid == pid]
-    return sum(one.what == "start" for one in own) > sum(one.what != "start" for one in own)

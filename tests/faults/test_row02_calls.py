@@ -30,6 +30,12 @@ from tests.servers import program
 PHASES: Final = ("start", "work", "beat", "stop")
 # How many such calls a thread makes in each of them at least: up to there a kill hits for certain.
 MOST: Final = {"start": 4, "work": 6, "beat": 3, "stop": 2}
+DENSE: Final = 3
+"""Up to here every place is tried, and beyond it some."""
+FARTHEST: Final = 200
+STRIKING_S: Final = 60.0
+REACHED_S: Final = 2.0
+"""What a worker does not call within this it does not call."""
 SERVER_CALLS: Final = ("sendto", "recvfrom")
 """A request is not sent any more; or it is, and its answer is not read."""
 QUICK = replace(
@@ -42,37 +48,78 @@ def strace() -> str:
     return program("strace", "strace")
 
 
+class Ladder:
+    """Places of one phase of a worker, ever farther on, until one is not reached; beyond the first few by chance."""
+
+    def __init__(self, dice: Dice) -> None:
+        self._dice = dice
+        self._place = 1
+        self._misses = 0
+        self.farthest = 0
+        self.is_over = False
+
+    @property
+    def place(self) -> int:
+        """The next one; when there are no more, one of those that were reached."""
+        return 1 + self._dice.below(max(1, self.farthest)) if self.is_over else self._place
+
+    def tried(self, *, is_hit: bool) -> None:
+        """What came of it; what is missed is tried once more before it is the end."""
+        if self.is_over:
+            return
+        if is_hit:
+            self.farthest, self._misses = self._place, 0
+            self._place += 1 + (self._dice.below(2 * self._place) if self._place >= DENSE else 0)
+            self.is_over = self._place > FARTHEST
+        else:
+            self._misses += 1
+            self.is_over = self._misses == 2
+
+
 @small_on("sqlite")
 def test_a_kill_at_any_call_to_the_store_loses_nothing(
     arena: Arena, strace: str, is_full: bool, report: Report
 ) -> None:
     dice = Dice()
-    rounds = 16 if is_full else 1
-    hits: Counter[str] = Counter()
+    calls = ("pwrite64",) if isinstance(arena.engine, SqliteEngine) else SERVER_CALLS
+    ladders = {call: {phase: Ladder(dice) for phase in PHASES} for call in calls}
+    hits: Counter[tuple[str, str]] = Counter()
+    rounds = 0
+    began_s = CLOCK.monotonic()
     with arena.fleet() as fleet:
-        for number in range(rounds):
-            numbers = {
-                phase: 1 + (number if is_full else dice.below(most)) % (2 * most if is_full else most)
-                for phase, most in MOST.items()
-            }
-            calls = ("pwrite64",) if isinstance(arena.engine, SqliteEngine) else SERVER_CALLS
-            hits.update(_strike(arena, fleet, strace, calls[number % len(calls)], numbers))
+        while not rounds or (is_full and CLOCK.monotonic() - began_s < STRIKING_S):
+            call = calls[rounds % len(calls)]
+            ladder = ladders[call]
+            if rounds >= len(calls) and all(one.is_over for some in ladders.values() for one in some.values()):
+                break
+            numbers = {phase: one.place if is_full else 1 + dice.below(MOST[phase]) for phase, one in ladder.items()}
+            hit = _strike(arena, fleet, strace, call, numbers)
+            for phase, one in ladder.items():
+                one.tried(is_hit=phase in hit)
+            hits.update((call, phase) for phase in hit)
+            rounds += 1
             _recover(arena)
             evidence = arena.evidence(fleet)
-            assert checker.no_loss(evidence) + checker.one_terminal(evidence) == [], numbers
+            assert checker.no_loss(evidence) + checker.one_terminal(evidence) == [], (call, numbers)
         evidence = arena.evidence(fleet)
 
     assert checker.check(replace(evidence, recovery_s=60.0)) == []
     assert hits.total() >= rounds * len(PHASES) / 2, f"too few of the kills hit anything: {hits}"
     if is_full:
-        assert set(hits) == set(PHASES), f"some kills hit nothing: {hits}"
+        assert set(hits) == {(call, phase) for call in calls for phase in PHASES}, f"some kills hit nothing: {hits}"
+    told = [
+        f"{call} in {phase} {hits[call, phase]}"
+        + (f" (n to {one.farthest}{'' if one.is_over else '+'})" if is_full else "")
+        for call, ladder in ladders.items()
+        for phase, one in ladder.items()
+    ]
     report(
         "a worker is killed at its n-th write, request or answer of the store: starting, working, idle, stopping",
         injected=hits.total(),
         # What it cut off was run by the test itself, when it came to it.
         figures=replace(figures_of(evidence), recoveries=()),
-        note=f"places tried {rounds * len(PHASES)}, hit {', '.join(f'{hits[one]} in {one}' for one in PHASES)}; "
-        "violations 0",
+        note=f"places tried {rounds * len(PHASES)}, those with n > {DENSE} by chance; hit: {', '.join(told)}; + where "
+        "the time was over before a place was not reached; violations 0",
         seed=dice.seed,
     )
 
@@ -89,13 +136,14 @@ def _strike(arena: Arena, fleet: Fleet, strace: str, call: str, numbers: dict[st
         prefix = (strace, "-D", *_options(call, numbers["start"]))
         pids["start"] = fleet.run("holdfast.runtime.process", TARGET, settings, prefix=prefix)
         known = arena.started()
-        arena.enqueue([arena.call(("work", "toil")[n % 2], n, seconds=0.02) for n in range(12)])
+        arena.enqueue([arena.call(("work", "toil")[n % 2], n, seconds=0.02) for n in range(10 + 2 * numbers["work"])])
         poll(lambda: arena.started() > known, 20, "something runs")
         with _attached(strace, call, numbers["stop"], pids["stop"]):
             fleet.send(pids["stop"], signal.SIGTERM)
             fleet.wait(pids["stop"])
+        poll(lambda: _is_there(arena, fleet, pids["start"]), 30, "the last worker has begun, or is gone")
         began_s = CLOCK.monotonic()
-        while set(pids.values()) & set(fleet.running) and CLOCK.monotonic() - began_s < 2.0:
+        while set(pids.values()) & set(fleet.running) and CLOCK.monotonic() - began_s < REACHED_S:
             CLOCK.sleep(0.02)
     for pid in set(pids.values()) & set(fleet.running):  # fewer calls than that were made
         fleet.send(pid, signal.SIGTERM)
@@ -104,6 +152,10 @@ def _strike(arena: Arena, fleet: Fleet, strace: str, call: str, numbers: dict[st
     hit = [phase for phase, code in codes.items() if code == -signal.SIGKILL]
     fleet.faults += [Fault(f"{call} in {phase}", pids[phase], at, CLOCK.monotonic()) for phase in hit]
     return hit
+
+
+def _is_there(arena: Arena, fleet: Fleet, pid: int) -> bool:
+    return pid not in fleet.running or pid in {one.pid for one in arena.stats().workers}
 
 
 @contextmanager

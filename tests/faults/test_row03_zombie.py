@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 
+from msgspec import json
 from msgspec.structs import replace
 
+from holdfast.ports import Query
 from holdfast.runtime.runner import Room
 from holdfast.runtime.worker import Exit
+from holdfast.types import JobState
 from tests.faults import checker
 from tests.faults.arena import Arena
 from tests.faults.checker import Evidence
-from tests.faults.conftest import every_store, waits
+from tests.faults.conftest import every_store, full_only, waits
+from tests.faults.engines import is_free
+from tests.faults.load import Dice, mixed_calls
 from tests.faults.report import Report, figures_of
 from tests.faults.workers import CLOCK, SETTINGS, Fleet, poll
 
@@ -22,6 +27,11 @@ _FIRST_S = 2.5
 _SECOND_S = 2.5
 # No more room than jobs: a claim for more, on its way when they end, would keep their settlement back.
 QUICK = replace(SETTINGS, room=Room(concurrency=JOBS, threads=2, isolates=2), lease_s=LEASE_S, heartbeat_s=0.25)
+WORKERS = 4
+ROUNDS = 5
+AT_ONCE = 2
+CALM = replace(SETTINGS, room=Room(concurrency=4, threads=2, isolates=1))
+_TRIES = 100
 
 
 def pause_past_the_lease(arena: Arena, fleet: Fleet) -> Evidence:
@@ -71,3 +81,84 @@ def test_a_worker_that_was_paused_past_its_lease_changes_nothing(arena: Arena, r
         figures=figures_of(evidence),
         note=f"late settlements rejected {rejected}, accepted {JOBS - rejected}",
     )
+
+
+@full_only
+@every_store
+def test_workers_paused_at_random_under_load_repeat_only_what_they_held(arena: Arena, report: Report) -> None:
+    dice = Dice()
+    calls = mixed_calls(arena.app, 4_000, dice, seconds=0.1)
+    a_share = len(calls) // ROUNDS
+    held = 0
+    gone_s: dict[int, float] = {}
+    with arena.fleet() as fleet:
+        pids = [fleet.start(CALM) for _ in range(WORKERS)]
+        starts = [poll(lambda: len(arena.stats().workers) == WORKERS, 30, "all workers register")]
+        for n in range(ROUNDS):
+            arena.enqueue(calls[n * a_share : (n + 1) * a_share])
+            victims = [pids.pop(dice.below(len(pids))) for _ in range(AT_ONCE)]
+            for pid in victims:
+                _pause_amid(arena, fleet, pid)
+                held += len(_held(arena, pid))
+            paused_s = CLOCK.monotonic()
+            arena.sample()
+            CLOCK.sleep(max(0.0, paused_s + 3 * CALM.lease_s - CLOCK.monotonic()))
+            for pid in victims:
+                fleet.resume(pid)
+            for pid in victims:
+                assert fleet.wait(pid) == Exit.REPLACE, fleet.log()
+                gone_s[pid] = CLOCK.monotonic()
+            pids += [fleet.start(CALM) for _ in range(AT_ONCE)]
+            starts.append(poll(lambda: len(arena.stats().workers) == WORKERS, 30, "others are in their place"))
+        drained_s = arena.quiesce(60)
+        assert fleet.running == pids, fleet.log()
+        fleet.stop()
+        evidence = arena.evidence(fleet)
+        rejected = sum(int(n) for n in re.findall(r"(\d+) settlements came too late", fleet.log()))
+
+    # Until it has noticed that its lease is over, it may begin what it had claimed before.
+    faults = [replace(fault, until=gone_s[fault.pid]) for fault in evidence.faults]
+    # What was cut off is a suspect, and a process of its own has to start for it: no more at once than workers did.
+    bound_s = CALM.lease_s + CALM.sweep_s + max(1.0, *starts)
+    evidence = replace(evidence, faults=faults, recovery_s=bound_s)
+    assert checker.check(evidence) == []
+    assert list(checker.recoveries(evidence)), "no pause cut a job off: this run shows nothing"
+    late, accepted = _late(evidence)
+    assert late > 0, "no paused job came to its end after it had run elsewhere: this run shows nothing"
+    assert accepted == 0
+    assert checker.duplicates(evidence) <= held
+    report(
+        f"random workers of {WORKERS} stopped (SIGSTOP) for three leases under load, {AT_ONCE} at a time",
+        injected=len(evidence.faults),
+        figures=figures_of(evidence),
+        note=f"{held} jobs held by them, {late} ended late; late settlements rejected {rejected}, accepted {accepted}; "
+        f"bound of recovery {bound_s:.1f} s, drained {drained_s:.1f} s after the last",
+        seed=dice.seed,
+    )
+
+
+def _pause_amid(arena: Arena, fleet: Fleet, pid: int) -> None:
+    """Stop a worker while jobs run in it, and not in the middle of a write: it would hold SQLite's write lock."""
+    for _ in range(_TRIES):
+        fleet.pause(pid)
+        if arena.is_busy(pid) and is_free(arena.engine):
+            return
+        fleet.resume(pid)
+        fleet.faults.pop()  # it was much shorter than a lease, and explains nothing
+        CLOCK.sleep(0.02)
+    raise AssertionError("no pause hit a running job: this run shows nothing")
+
+
+def _held(arena: Arena, pid: int) -> list[str]:
+    """The jobs that are a worker's by what the store says."""
+    (worker,) = (one.id for one in arena.stats().workers if one.pid == pid)
+    page = arena.app.bridge.run(arena.app.store.find(Query(states=(JobState.RUNNING,), limit=500)))
+    return [job.id for job in page.items if job.worker == worker]
+
+
+def _late(evidence: Evidence) -> tuple[int, int]:
+    """How many runs came to their end under a lease that was not the job's latest by then, and settled it anyway."""
+    ends = [one for one in evidence.effects if one.what == "end"]
+    latest = {one.job: one.token for one in evidence.transitions if one.after == "running"}
+    late = [one for one in ends if latest[one.job] != one.token]
+    return len(late), sum(evidence.jobs[one.job].result == json.encode(one.token) for one in late)

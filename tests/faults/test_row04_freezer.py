@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import apsw
 from msgspec.structs import replace
 
 from holdfast.runtime.runner import Room
@@ -15,7 +14,7 @@ from tests.faults.arena import Arena
 from tests.faults.cgroups import Group, group
 from tests.faults.checker import Fault
 from tests.faults.conftest import small_on, waits
-from tests.faults.engines import SqliteEngine
+from tests.faults.engines import is_free
 from tests.faults.report import Report, figures_of
 from tests.faults.workers import CLOCK, SETTINGS, SWEEP_S, Fleet, poll
 
@@ -77,7 +76,7 @@ def _frozen_amid(host: Group, cold: list[int], arena: Arena, fleet: Fleet) -> It
         at = CLOCK.monotonic()
         host.freeze()
         try:
-            if all(_is_busy(arena, pid) for pid in cold) and _is_free(arena):
+            if all(arena.is_busy(pid) for pid in cold) and is_free(arena.engine):
                 fleet.faults += [Fault("freeze", pid, at, CLOCK.monotonic()) for pid in cold]
                 yield
                 return
@@ -85,22 +84,3 @@ def _frozen_amid(host: Group, cold: list[int], arena: Arena, fleet: Fleet) -> It
             host.thaw()
         arena.quiesce(20)
     raise AssertionError("no freeze hit a running job: this run shows nothing")
-
-
-def _is_busy(arena: Arena, pid: int) -> bool:
-    own = [one for one in arena.effects() if one.pid == pid]
-    return sum(one.what == "start" for one in own) > sum(one.what != "start" for one in own)
-
-
-def _is_free(arena: Arena) -> bool:
-    """Whether the store can be written to by others."""
-    if not isinstance(arena.engine, SqliteEngine):
-        return True
-    with arena.engine.connection() as db:
-        db.set_busy_timeout(300)
-        try:
-            db.execute("BEGIN IMMEDIATE")
-        except apsw.BusyError:
-            return False
-        db.execute("ROLLBACK")
-    return True

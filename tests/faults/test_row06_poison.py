@@ -7,11 +7,13 @@ from msgspec.structs import replace
 from holdfast.types import JobState
 from tests.faults import checker
 from tests.faults.arena import Arena
+from tests.faults.conftest import small_on
 from tests.faults.report import Report, figures_of
 from tests.faults.shop import POISON_RETRIES
 from tests.faults.workers import CLOCK
 
 
+@small_on("sqlite")
 def test_poison_ends_in_the_dead_letters_and_its_neighbours_complete(
     arena: Arena, is_full: bool, report: Report
 ) -> None:

@@ -11,7 +11,7 @@ from holdfast.runtime.runner import Room
 from holdfast.runtime.worker import Exit
 from tests.faults import checker
 from tests.faults.arena import Arena
-from tests.faults.conftest import every_store, waits
+from tests.faults.conftest import every_store, small_on, waits
 from tests.faults.report import Report, figures_of
 from tests.faults.workers import CLOCK, SETTINGS, poll
 
@@ -84,7 +84,7 @@ def test_a_grace_time_that_is_too_short_gives_jobs_back_at_once_and_at_no_cost(a
     )
 
 
-@every_store
+@small_on("redis")
 def test_a_second_signal_ends_it_at_once_and_its_jobs_run_elsewhere(arena: Arena, report: Report) -> None:
     ids = arena.enqueue([arena.call("once", 60.0) for _ in range(4)])
     with arena.fleet() as fleet:

@@ -44,7 +44,7 @@ def test_a_worker_that_may_have_no_more_memory_fails_the_hungry_job_and_goes_on(
         arena.quiesce(60)
         assert fleet.running == [worker], fleet.log()
         fleet.stop()
-        evidence = replace(arena.evidence(fleet), max_retries={"glutton": RETRIES})
+        evidence = arena.evidence(fleet)
 
     assert checker.check(evidence) == []
     _assert_given_up(evidence, gluttons, "MemoryError")
@@ -88,7 +88,7 @@ def test_a_job_that_has_its_worker_killed_for_its_memory_runs_out_of_attempts(
     runs = checker.runs_by_job(evidence.effects)
     dead |= {run.start.pid for one in gluttons for run in runs[one]}
     faults = [Fault("out of memory", pid, last[pid], last[pid]) for pid in dead if pid in last]
-    evidence = replace(evidence, faults=faults, max_retries={"glutton": RETRIES}, recovery_s=60.0)
+    evidence = replace(evidence, faults=faults, recovery_s=60.0)
 
     assert restarts, "no worker was killed: this run shows nothing"
     assert checker.check(evidence) == []

@@ -1,15 +1,21 @@
-"""Row 27: Redis stands still, or drops all its clients. Nobody hangs, nothing is lost, no stale holder is believed."""
+"""Row 27: Redis stands still, is busy, or drops all. Nobody hangs, nothing is lost, no stale holder is believed."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from redis import Redis, ResponseError
+
+from holdfast.errors import StoreAway
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
-from tests.faults.conftest import on, waits
+from tests.faults.conftest import full_only, on, waits
 from tests.faults.engines import RedisEngine
 from tests.faults.load import Dice, mixed_calls
 from tests.faults.report import Figures, Report, figures_of
 from tests.faults.storm import weather
-from tests.faults.workers import CLOCK, LEASE_S
+from tests.faults.workers import CLOCK, LEASE_S, poll
 
 pytestmark = waits
 
@@ -38,6 +44,51 @@ def test_a_server_that_stands_still_past_all_leases_is_survived(arena: Arena, is
         note=f"{again} jobs ran again, {after.told}",
         seed=dice.seed,
     )
+
+
+@full_only
+@on("redis")
+def test_a_server_that_is_busy_with_a_script_past_all_leases_is_survived(arena: Arena, report: Report) -> None:
+    engine, dice = arena.engine, Dice()
+    assert isinstance(engine, RedisEngine)
+    jobs, strikes = 3_000, 4
+    with engine.server.client() as client:
+        client.config_set("busy-reply-threshold", 100)
+
+    def strike(_: object) -> None:
+        with engine.server.client() as client, ThreadPoolExecutor(1) as beside:
+            script = beside.submit(client.eval, "while true do end", 0)
+            with engine.server.client() as other:
+                poll(lambda: _is_busy(other), 5, "the server is busy")
+                CLOCK.sleep(1.5 * LEASE_S)
+                other.script_kill()
+            with pytest.raises(ResponseError, match="killed by user"):
+                script.result(5)
+
+    calls = mixed_calls(arena.app, jobs, dice, seconds=0.02)
+    after = weather(arena, calls, strike, strikes=strikes, every_s=1.0, is_outage=True)
+
+    assert checker.check(after.evidence) == []
+    assert completed(after.evidence) == jobs
+    assert after.refusals, "nobody was told: this run shows nothing"
+    assert {(type(one), "busy with a script" in str(one)) for one in after.refusals} == {(StoreAway, True)}
+    assert "busy with a script" in after.log
+    again = sum(len(runs) > 1 for runs in checker.runs_by_job(after.evidence.effects).values())
+    report(
+        "the server is busy with somebody's script for one and a half leases, and answers BUSY",
+        injected=strikes,
+        figures=figures_of(after.evidence),
+        note=f"{again} jobs ran again, {after.told}; each was told that the server is away, and was asked again",
+        seed=dice.seed,
+    )
+
+
+def _is_busy(client: Redis) -> bool:
+    try:
+        client.ping()
+    except ResponseError as error:
+        return "BUSY" in str(error)
+    return False
 
 
 @on("redis")

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from holdfast.runtime.runner import Room
@@ -11,30 +15,31 @@ from tests.faults import checker
 from tests.faults.arena import Arena, completed
 from tests.faults.conftest import on, waits
 from tests.faults.report import Report, figures_of
+from tests.faults.stepping import SteppedClock
 from tests.faults.workers import LEASE_S, SETTINGS, SWEEP_S, poll
-from tests.servers import program
 
 pytestmark = waits
 JOBS = 12
 ROOM = replace(SETTINGS, room=Room(concurrency=2, threads=1, isolates=1))
-CLOCKS = ("+2h", "-2h", "")
+AHEAD_S = (7200.0, -7200.0)
 
 
 @on("postgres", "redis")
-def test_wrong_clocks_neither_steal_leases_nor_keep_them(arena: Arena, report: Report) -> None:
+def test_wrong_clocks_neither_steal_leases_nor_keep_them(arena: Arena, report: Report, tmp_path: Path) -> None:
     arena.enqueue([arena.call("work", n, seconds=1.5 * LEASE_S if n < 6 else 0.1) for n in range(JOBS)])
     with arena.fleet() as fleet:
-        victims = [fleet.start(ROOM, env=_wrong_by(shift)) for shift in CLOCKS]
-        poll(lambda: {one.pid for one in arena.effects()} >= set(victims), 20, "every worker runs something")
+        wrong = [fleet.start(ROOM, env=_wrong_by(ahead_s, tmp_path / f"{ahead_s:+}")) for ahead_s in AHEAD_S]
+        workers = [*wrong, fleet.start(ROOM)]
+        poll(lambda: {one.pid for one in arena.effects()} >= set(workers), 20, "every worker runs something")
         arena.quiesce(30)
         before = arena.evidence(fleet)
         held = arena.enqueue([arena.call("once", 60.0) for _ in range(6)])
         # Not only claimed: one that has not begun when its worker is killed would last its first 60 s elsewhere.
         poll(lambda: {one.job for one in arena.effects()} >= set(held), 20, "all of them run")
-        poll(lambda: {one.pid for one in arena.effects() if one.job in held} == set(victims), 20, "by every worker")
-        for pid in victims[:2]:
+        poll(lambda: {one.pid for one in arena.effects() if one.job in held} == set(workers), 20, "by every worker")
+        for pid in wrong:
             fleet.kill(pid)
-        again = {one.job for one in arena.effects() if one.pid in victims[:2] and one.job in held}
+        again = {one.job for one in arena.effects() if one.pid in wrong and one.job in held}
         fleet.start(ROOM)
         poll(lambda: _ended(arena, again), 20, "what they held runs elsewhere")
         evidence = arena.evidence(fleet)
@@ -50,22 +55,22 @@ def test_wrong_clocks_neither_steal_leases_nor_keep_them(arena: Arena, report: R
     assert max(took) <= LEASE_S + SWEEP_S + 3.0
     report(
         "the clocks of workers wrong by two hours, either way; then they are killed",
-        injected=len(CLOCKS) - 1,
+        injected=len(AHEAD_S),
         figures=replace(figures_of(before), recoveries=took),
         note=f"jobs of {1.5 * LEASE_S:g} s under a lease of {LEASE_S:g} s taken by others {taken}; killed, theirs ran "
         f"again after at most {max(took):.1f} s",
     )
 
 
-def _wrong_by(shift: str) -> dict[str, str]:
-    """What faketime puts into the environment of what it runs; itself, it would stand between us and the worker."""
-    if not shift:
-        return {}
-    command = [program("faketime", "faketime"), "-f", shift, "env"]
-    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    pairs = (line.partition("=") for line in lines)
-    found = {name: value for name, _, value in pairs if name in {"LD_PRELOAD", "FAKETIME"}}
-    return {**found, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+def _wrong_by(ahead_s: float, folder: Path) -> Mapping[str, str]:
+    """What a worker is started with to go by such a clock."""
+    folder.mkdir()
+    clock = SteppedClock(folder)
+    expected = clock.step(ahead_s)
+    command = [*clock.prefix, sys.executable, "-c", "import time; print(time.time())"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert float(said) == pytest.approx(expected, abs=10)
+    return clock.env
 
 
 def _ended(arena: Arena, jobs: set[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Row 39 on servers: the disk of PostgreSQL, or of Redis's append-only file, is full. Nothing acked is lost."""
+"""Row 39 on servers: the disk of PostgreSQL, of Redis's append-only file, or below the API is full. Nothing is lost."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import pytest
 
 from holdfast.errors import StoreError
 from tests.faults import checker, load
+from tests.faults.api_server import ApiProcess, Posters
 from tests.faults.arena import Arena, completed
 from tests.faults.checker import Fault
 from tests.faults.conftest import AUDITED, full_only, waits
-from tests.faults.engines import PostgresEngine, RedisEngine
+from tests.faults.engines import PostgresEngine, RedisEngine, SqliteEngine
 from tests.faults.report import Report, figures_of
 from tests.faults.small_disk import small_disk
 from tests.faults.storm import CALM
@@ -71,6 +72,44 @@ def test_a_full_disk_under_the_log_of_postgres_crashes_it_and_loses_nothing(tmp_
                 assert "PANIC" in server.log.read_text(), "its log had room: this run shows nothing"
             finally:
                 server.kill()
+
+
+@full_only
+def test_a_full_disk_under_the_running_server_refuses_new_jobs_and_loses_none(tmp_path: Path, report: Report) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    work = [{"number": number, "ballast": _noise(number)[:10_000]} for number in range(300)]
+    with small_disk(disk, 24), closing(Arena(tmp_path, SqliteEngine(disk), is_audited=False)) as arena:
+        (disk / "ballast").write_bytes(bytes(21 * _MB))
+        server = ApiProcess(tmp_path, arena.engine.url)
+        posters = Posters(server, arena.client, work)
+        with arena.fleet() as fleet, server:
+            fleet.supervise(1, CALM)
+            poll(lambda: len(arena.stats().workers) == 1, 20, "the worker registers")
+            began_s = CLOCK.monotonic()
+            with posters:
+                poll(lambda: posters.refused > 20 or not posters.are_busy, 60, "new jobs are refused")
+                assert posters.are_busy, f"the disk is not full: this run shows nothing: {posters.told}"
+                (disk / "ballast").unlink()
+                freed_s = CLOCK.monotonic()
+                again_s = poll(lambda: posters.acked_s > freed_s, 10, "a new job is accepted once there is room")
+                posters.join(60)
+            arena.quiesce(_SETTLED_S)
+            healed_s = CLOCK.monotonic()
+            fleet.stop()
+            evidence = posters.explain(arena.evidence(fleet))
+        assert "Traceback" not in server.log, server.log[-2000:]
+    assert posters.answers.keys() <= {200, 201, 503, 507}
+    evidence.faults = [Fault("full disk", pid, began_s, healed_s) for pid in {one.pid for one in evidence.effects}]
+    evidence.recovery_s = healed_s - began_s
+    assert checker.check(evidence) == []
+    assert completed(evidence) == len(evidence.acked) == len(work)
+    report(
+        "the disk below the running server is full",
+        injected=posters.refused,
+        figures=figures_of(evidence),
+        note=f"enqueued over HTTP, answers {posters.told}; accepted again {again_s:.1f} s after there was room",
+    )
 
 
 @contextmanager

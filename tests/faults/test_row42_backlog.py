@@ -61,10 +61,12 @@ def test_a_backlog_slows_neither_claims_nor_the_page_nor_the_drain(
     slowest = max(answers, key=answers.__getitem__)
     drain_rates = [max(column) for column in zip(*drains, strict=True)]
     note = (
-        f"{rate:,.0f} enqueued a second; a claim of 100: p50 {claims.p50:.1f} ms, p99 {claims.p99:.1f} ms "
-        f"(with {few:,} jobs {base.p50:.1f} and {base.p99:.1f}); "
+        f"{rate:,.0f} enqueued a second; a claim of 100: p50 {claims.p50:.1f} ms, p99 {claims.p99:.1f} ms in the "
+        f"quickest of {blocks} blocks of {rounds} (with {few:,} jobs {base.p50:.1f} and {base.p99:.1f}), p99 over all "
+        f"of them {claims.overall_p99:.1f} ms ({base.overall_p99:.1f}); "
         f"slowest answer of the page {1e3 * answers[slowest]:.0f} ms, {slowest}; "
-        f"drained at {drain_rates[1]:,.0f} jobs a second (with {few:,} at {drain_rates[0]:,.0f}); "
+        f"drained at {drain_rates[1]:,.0f} jobs a second at best of {len(drains)} times (with {few:,} at "
+        f"{drain_rates[0]:,.0f}); "
         f"worker {workers[1]:.0f} MiB (with {few:,} jobs {workers[0]:.0f}), "
         f"server {server:.0f} MiB ({server_before:.0f} before)"
     )

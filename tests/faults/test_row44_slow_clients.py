@@ -20,7 +20,7 @@ from tests.faults.arena import Arena
 from tests.faults.conftest import waits
 from tests.faults.report import Report
 from tests.faults.web import CALLERS, UNLIMITED, bearer, served
-from tests.faults.workers import CLOCK, LEASE_S, poll
+from tests.faults.workers import CLOCK, LEASE_S, SETTINGS, poll
 
 PARTS: Final = (
     b"",
@@ -68,7 +68,7 @@ def test_slow_clients_hold_up_neither_others_nor_workers(arena: Arena, is_full: 
         assert len(fleet.running) == 1
         fleet.stop()
     assert len(gaps) >= 40
-    assert max(gaps) < LEASE_S, "the worker's heartbeats were late"
+    assert max(gaps) - SETTINGS.beat_s <= LEASE_S / 2, "the worker's heartbeats were late"
     assert sorted(answers)[len(answers) * 9 // 10] < 1.0
     report(
         "clients that send a request slowly, or never to its end",

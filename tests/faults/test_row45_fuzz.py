@@ -6,6 +6,7 @@ tests/integration/test_schemathesis.py does so within one process, and at a size
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from holdfast.ops.api import ApiSettings, build_api
 from holdfast.ops.api.tokens import make_token
 from tests.faults.api_server import ApiProcess
 from tests.faults.arena import Arena
-from tests.faults.conftest import full_only
+from tests.faults.conftest import every_store, full_only
 from tests.faults.report import Report
 
 TOKENS: Final = {f"fuzzer {n}": make_token(name=f"fuzzer {n}", role="admin") for n in range(40)}
@@ -32,9 +33,10 @@ EXAMPLES: Final = 40
 
 
 @full_only
+@every_store
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_no_request_at_random_breaks_the_running_server(arena: Arena, tmp_path: Path, report: Report) -> None:
-    arena.enqueue([arena.call("work", number) for number in range(20)])
+    ids = arena.enqueue([arena.call("work", number) for number in range(20)])
     tried: Counter[str] = Counter()
     failed: list[str] = []
     with ApiProcess(tmp_path, arena.engine.url, tokens=TOKENS, options=["--allow-simulation"]) as server:
@@ -43,7 +45,7 @@ def test_no_request_at_random_breaks_the_running_server(arena: Arena, tmp_path: 
         found = [one.ok() for one in document.get_all_operations() if isinstance(one, Ok)]
         assert len(found) > 50, "the document has lost its operations: this run shows nothing"
         for operation in found:
-            _try_out(operation, server, tried, failed)
+            _try_out(operation, server, ids, tried, failed)
         with server.client("fuzzer 0") as client:
             assert client.get("/health/live").status_code == 200
         assert "Traceback" not in server.log, server.log[-2000:]
@@ -59,7 +61,7 @@ def test_no_request_at_random_breaks_the_running_server(arena: Arena, tmp_path: 
     )
 
 
-def _try_out(operation: Any, server: ApiProcess, tried: Counter[str], failed: list[str]) -> None:
+def _try_out(operation: Any, server: ApiProcess, ids: Sequence[str], tried: Counter[str], failed: list[str]) -> None:
     # Arguments have types of their own, which the document does not know; and `/health` is 503 when it is unhealthy.
     excluded = [positive_data_acceptance, *([not_a_server_error] if operation.path == "/health" else [])]
 
@@ -75,7 +77,10 @@ def _try_out(operation: Any, server: ApiProcess, tried: Counter[str], failed: li
     def run(case: Any) -> None:
         # Clients take these out of a path before they send it: what is asked for then is another operation.
         assume(not {".", ".."} & set(map(str, case.path_parameters.values())))
-        caller = f"fuzzer {sum(tried.values()) % len(TOKENS)}"
+        number = sum(tried.values())
+        if number % 2:
+            _aim(case, ids[number % len(ids)])
+        caller = f"fuzzer {number % len(TOKENS)}"
         response = case.call(headers=server.bearer(caller), timeout=60)
         tried[str(response.status_code)] += 1
         try:
@@ -84,6 +89,14 @@ def _try_out(operation: Any, server: ApiProcess, tried: Counter[str], failed: li
             failed.extend(f"{response.request.url}: {error}"[:500] for error in group.exceptions)
 
     run()
+
+
+def _aim(case: Any, id_: str) -> None:
+    """At something that is there: what is asked of a task or a job that is not never gets to the store."""
+    there = {"id": id_, "name": "echo", "task": "echo"}
+    case.path_parameters.update((name, there[name]) for name in case.path_parameters if name in there)
+    if isinstance(case.body, dict) and {"task", "arguments"} & case.body.keys():
+        case.body.update(task="echo", arguments={"value": case.body.get("arguments")})
 
 
 def test_a_path_with_a_name_in_it_says_that_it_may_lead_nowhere() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,11 +13,12 @@ from holdfast.clock import new_id, new_token
 from holdfast.ops.api import build_api
 from holdfast.ports import Claim, Exchange, Settlement, ValueChange, WorkerRecord
 from holdfast.types import Change, JobState, NewJob
+from tests.faults.api_server import ApiProcess
 from tests.faults.arena import Arena
-from tests.faults.conftest import every_store
+from tests.faults.conftest import every_store, full_only
 from tests.faults.report import Report
 from tests.faults.web import UNLIMITED, asking
-from tests.faults.workers import CLOCK
+from tests.faults.workers import CLOCK, poll
 
 
 class Bomb:
@@ -71,10 +73,8 @@ def test_the_bombs_are_live(tmp_path: Path) -> None:
     assert (tmp_path / "fired").exists()
 
 
-@every_store
-async def test_what_was_planted_in_the_store_is_never_run(arena: Arena, tmp_path: Path, report: Report) -> None:
-    fired = tmp_path / "fired"
-    planted = bombs(fired)
+async def plant(arena: Arena, planted: Mapping[str, bytes]) -> tuple[dict[str, str], list[str], list[str]]:
+    """As payloads, as results and as tasks: the ids of each."""
     store = arena.app.store
     ids = {name: new_id() for name in planted}
     await store.enqueue(
@@ -98,26 +98,61 @@ async def test_what_was_planted_in_the_store_is_never_run(arena: Arena, tmp_path
     await store.enqueue(
         [NewJob(id=one, task=name, queue="default", payload=b"{}") for one, name in zip(strange, TASKS, strict=True)]
     )
+    return ids, list(results.values()), strange
+
+
+@every_store
+async def test_what_was_planted_in_the_store_is_never_run(arena: Arena, tmp_path: Path, report: Report) -> None:
+    fired = tmp_path / "fired"
+    ids, results, strange = await plant(arena, bombs(fired))
     await _run(arena, [*ids.values(), *strange])
 
     async with asking(build_api(arena.app, UNLIMITED)) as client:
-        for path in (*LOOKS, *LOOKS_AROUND, *(f"/jobs/{one}" for one in [*ids.values(), *results.values()])):
+        for path in (*LOOKS, *LOOKS_AROUND, *(f"/jobs/{one}" for one in [*ids.values(), *results])):
             assert (await client.get(path)).status_code < 500, path
         for name in TASKS:
             answer = await client.post("/jobs", json={"task": name, "arguments": {}})
             assert answer.status_code == 404, name
 
-    assert not fired.exists()
-    (spoilt,) = await store.get([ids["pickle 4"]])
+    (spoilt,) = await arena.app.store.get([ids["pickle 4"]])
     assert spoilt is not None
     assert spoilt.state is JobState.DEAD_LETTER
-    ran = {one.task for one in arena.effects()}
-    assert not ran & set(TASKS)
+    _report(arena, fired, "pickles, YAML and paths of functions planted in the store", report)
+
+
+@full_only
+@every_store
+def test_what_was_planted_is_run_by_no_worker_process_and_no_server(
+    arena: Arena, tmp_path: Path, report: Report
+) -> None:
+    fired = tmp_path / "fired"
+    ids, results, strange = arena.app.bridge.run(plant(arena, bombs(fired)))
+    looked_at = [*ids.values(), *strange]
+    with arena.fleet() as fleet, ApiProcess(tmp_path, arena.engine.url) as server, server.client("admin") as client:
+        pid = fleet.start()
+        poll(lambda: all(one.state not in _UNSEEN for one in arena.get(looked_at)), 30, "the worker looks at each")
+        for path in (*LOOKS, *LOOKS_AROUND, *(f"/jobs/{one}" for one in [*ids.values(), *results])):
+            assert client.get(path).status_code < 500, path
+        for name in TASKS:
+            assert client.post("/jobs", json={"task": name, "arguments": {}}).status_code == 404, name
+        after = arena.enqueue([arena.call("work", 0)])
+        poll(lambda: arena.states(after) == {"completed": 1}, 20, "the worker goes on")
+        assert fleet.running == [pid], f"the worker ended by itself: {fleet.log()}"
+    assert "Traceback" not in server.log, server.log[-2000:]
+    assert arena.states([ids["pickle 4"]]) == {"dead_letter": 1}
+    what = "pickles, YAML and paths of functions planted in the store of a running server and worker"
+    _report(arena, fired, what, report)
+
+
+def _report(arena: Arena, fired: Path, what: str, report: Report) -> None:
+    ran = {one.task for one in arena.effects()} & set(TASKS)
+    assert not fired.exists()
+    assert ran == set()
+    count = len(bombs(fired))
     report(
-        "pickles, YAML and paths of functions planted in the store",
-        injected=2 * len(planted) + len(TASKS),
-        note=f"{len(planted)} as payload and as result, {len(TASKS)} paths as tasks, executed "
-        f"{fired.exists() + len(ran & set(TASKS))}",
+        what,
+        injected=2 * count + len(TASKS),
+        note=f"{count} as payload and as result, {len(TASKS)} paths as tasks, executed {fired.exists() + len(ran)}",
     )
 
 

@@ -9,7 +9,7 @@ from holdfast.ports import Claim, Exchange, Settlement, WorkerRecord
 from holdfast.types import Change, NewJob
 from tests.faults.api_server import ApiProcess
 from tests.faults.arena import Arena
-from tests.faults.conftest import full_only
+from tests.faults.conftest import every_store, full_only
 from tests.faults.report import Report
 from tests.faults.test_row54_tenants import ROUTES
 
@@ -43,6 +43,7 @@ async def filled(arena: Arena) -> dict[str, list[str]]:
 
 
 @full_only
+@every_store
 def test_no_tenant_gets_at_anothers_jobs_through_the_running_server(
     arena: Arena, tmp_path: Path, report: Report
 ) -> None:

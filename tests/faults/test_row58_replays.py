@@ -22,6 +22,7 @@ from tests.faults import checker
 from tests.faults.api_server import ApiProcess
 from tests.faults.arena import Arena
 from tests.faults.conftest import small_on, waits
+from tests.faults.engines import Engine, PostgresEngine, RedisEngine, SqliteEngine
 from tests.faults.report import Report, figures_of
 from tests.faults.workers import CLOCK, ROOT, Fleet, poll
 
@@ -111,6 +112,25 @@ def at_once(*calls: Callable[[], str]) -> list[str]:
         return [one.result(90) for one in [pool.submit(run, call) for call in calls]]
 
 
+def sendings(arena: Arena) -> int:
+    """How many replays the records of all jobs know of."""
+    return sum(record.replays for record in arena.records().values())
+
+
+def sent_by(engine: Engine) -> Counter[tuple[str, str]]:
+    """How often each replay has sent each job, by the store's own account."""
+    if isinstance(engine, RedisEngine):
+        with engine.server.client() as client:
+            return Counter(
+                (key.decode().rpartition(":more:")[2], field.decode().removeprefix("replay:"))
+                for key in client.scan_iter(match="*:more:*", count=1_000)
+                for field in client.hkeys(key)
+                if field.startswith(b"replay:")
+            )
+    assert isinstance(engine, SqliteEngine | PostgresEngine)
+    return Counter(map(tuple, engine.sql("SELECT id, replay FROM holdfast_replays JOIN holdfast_jobs USING (seq)")))
+
+
 def kill_worker(fleet: Fleet, inbox: Inbox, count: int) -> None:
     # Not held still to be looked at: one that stands still as it writes to a file keeps everybody out of it.
     fleet.kill(fleet.running[0])
@@ -158,9 +178,11 @@ def test_an_inbox_replayed_by_many_at_once_is_replayed_once(
         poll(is_over, 150 if is_full else 30, "the replays are done")
         arena.quiesce(90 if is_full else 30)
         # Once more, as somebody does who does not know that all is done: those that are dead again are not sent again.
+        before = (inbox.replays(), arena.started(), sendings(arena))
         assert inbox.click("first") == "first"
         CLOCK.sleep(1.5)  # workers take a step of every replay each second
         arena.quiesce(30)
+        assert (inbox.replays(), arena.started(), sendings(arena)) == before, "the last click has sent something"
         fleet.stop()
         evidence = arena.evidence(fleet)
 
@@ -171,6 +193,14 @@ def test_an_inbox_replayed_by_many_at_once_is_replayed_once(
     assert times == {1: count - count // ONCE_MORE}, "replays per job"
     # What died again is another's to send that had it on its list already; by one replay nothing is sent twice.
     assert set(again) <= {1, 2, 3}
+    names = sent_by(arena.engine)
+    assert max(names.values()) == 1, "a job twice by one replay"
+    assert {name for _, name in names} <= set(replays)
+    times_sent = Counter(
+        one.job for one in evidence.transitions if (one.before, one.after) == ("dead_letter", "queued")
+    )
+    assert times_sent == Counter(job for job, _ in names), "a job was sent that its replay does not know of"
+    assert times_sent == {record.id: record.replays for record in evidence.jobs.values()}
     gone = sum(n * jobs for n, jobs in (times + again).items())
     told = sum(one.sent for one in replays.values())
     assert gone <= told <= gone + (BATCH if is_full else 0), "a batch of a killed worker counts as sent by whom it was"

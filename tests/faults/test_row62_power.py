@@ -1,8 +1,13 @@
-"""Row 62: the power fails, at any write. What was acked is on the disk, whatever else of the writes got there."""
+"""Row 62: the power fails, at any write. What was acked is on the disk, whatever else of the writes got there.
+
+And everything is killed at once: clients' server, workers, and the server of the store.
+"""
 
 from __future__ import annotations
 
 import shutil
+import signal
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -10,14 +15,18 @@ import pytest
 
 from holdfast import App
 from tests.faults import checker
+from tests.faults.api_server import ApiProcess, Posters
 from tests.faults.arena import Arena, completed
 from tests.faults.checker import Fault
-from tests.faults.engines import SqliteEngine
+from tests.faults.conftest import full_only, on
+from tests.faults.engines import PostgresEngine, RedisEngine, SqliteEngine
 from tests.faults.load import Dice
 from tests.faults.power import Event
 from tests.faults.power_check import FILES, Cut, cuts, events_of, ledger_of, record
-from tests.faults.report import Figures, Report
-from tests.faults.workers import CLOCK
+from tests.faults.report import Figures, Report, figures_of
+from tests.faults.storm import CALM, WORKERS
+from tests.faults.test_row20_api import durable
+from tests.faults.workers import CLOCK, LEASE_S, SWEEP_S, poll
 from tests.servers import program
 
 JOBS = 30
@@ -28,6 +37,12 @@ BALLAST = 110_000
 @pytest.fixture
 def strace() -> str:
     return program("strace", "strace")
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> Iterator[PostgresEngine | RedisEngine]:
+    with durable(request.param) as engine:
+        yield engine
 
 
 def test_a_power_cut_at_any_write_loses_nothing_that_was_acked(
@@ -70,7 +85,8 @@ def test_after_a_power_cut_the_work_goes_on(strace: str, tmp_path: Path, report:
         arena.client = ledger_of(folder)
         arena.client.acked = sorted(cut.acked)
         began_s = CLOCK.monotonic()
-        arena.app.run_until_idle()
+        # The locks by which a machine knows its dead are lost with the power: what ran waits for the end of its lease.
+        arena.quiesce(LEASE_S + 10, meanwhile=arena.app.run_until_idle)
         evidence = arena.evidence()
 
     assert cut.acked, "nothing had been promised: this run shows nothing"
@@ -112,6 +128,60 @@ def test_syncs_that_are_left_out_are_found(strace: str, tmp_path: Path) -> None:
     places = range(len(events) // 2, len(events) + 1, 40)
     found = cuts(events, folder, tmp_path / "cut", places, [lambda: False, lambda: dice.draw() < 0.9])
     assert _broken(list(found)) != []
+
+
+@full_only
+@on("postgres", "redis")
+def test_everything_killed_at_once_loses_nothing_that_was_acked(
+    arena: Arena, engine: PostgresEngine | RedisEngine, report: Report
+) -> None:
+    dice = Dice()
+    jobs, strikes = 2_000, 5
+    server = ApiProcess(arena.folder, engine.url)
+    work = [{"number": number, "seconds": 0.02} for number in range(jobs)]
+    posters = Posters(server, arena.client, work, over_s=20.0)
+    faults: list[Fault] = []
+    outages: list[float] = []
+    with arena.fleet() as fleet, server, posters:
+        pids = [fleet.start(CALM) for _ in range(WORKERS)]
+        _await_work(arena, pids)
+        for _ in range(strikes):
+            CLOCK.sleep(dice.draw())
+            assert posters.are_busy, "the load was over too soon"
+            assert fleet.running == pids, f"a worker ended by itself: {fleet.log()}"
+            at = CLOCK.monotonic()
+            for pid in (*pids, server.pid):
+                fleet.send(pid, signal.SIGKILL)
+            engine.server.kill()
+            for pid in pids:
+                fleet.wait(pid)
+            server.kill()
+            faults += [Fault("kill", pid, at, CLOCK.monotonic()) for pid in pids]
+            engine.server.start()
+            pids = [fleet.start(CALM) for _ in range(WORKERS)]
+            server.start()
+            _await_work(arena, pids)
+            outages.append(CLOCK.monotonic() - at)
+        posters.join(90)
+        arena.quiesce(60)
+        fleet.stop()
+        evidence = posters.explain(arena.evidence())
+
+    evidence.faults = faults
+    evidence.recovery_s = max(outages) + LEASE_S + SWEEP_S + 1.0
+    assert checker.check(evidence) == []
+    assert completed(evidence) == len(evidence.acked) == jobs
+    report(
+        "everything killed at once (SIGKILL) under load, and started again: the API's server, workers, the store",
+        injected=strikes,
+        figures=figures_of(evidence),
+        note=f"enqueued over HTTP, answers {posters.told}; working again within {max(outages):.1f} s",
+        seed=dice.seed,
+    )
+
+
+def _await_work(arena: Arena, pids: Sequence[int]) -> None:
+    poll(lambda: all(map(arena.started, pids)), 60, "all workers work")
 
 
 def _moves(events: list[Event], folder: Path) -> int:

@@ -114,6 +114,28 @@ def test_a_second_kill_explains_what_the_second_worker_had_not_committed() -> No
     assert checker.check(later) == ["duplicate: ('k', 0) ran again in 3 without failure or fault"]
 
 
+def test_members_that_die_one_by_one_hold_up_the_commits_of_the_others() -> None:
+    def killed(second: float, own: float) -> StreamEvidence:
+        kills = [Fault("kill", pid, at, at) for pid, at in ((3, 1.0), (4, second), (1, own))]
+        return replace(evidence(1, lines(*ran(0, 1.0, 1), *ran(0, 20.0, 2))), faults=kills, session_s=2.0)
+
+    unexplained = ["duplicate: ('k', 0) ran again in 2 without failure or fault"]
+    assert checker.check(killed(4.0, 8.0)) == []
+    assert checker.check(replace(killed(4.0, 8.0), session_s=0.0)) == unexplained
+    assert checker.check(killed(5.5, 8.0)) == unexplained
+    assert checker.check(killed(4.0, 9.5)) == unexplained
+
+
+def test_what_was_finished_before_an_earlier_one_runs_again_elsewhere() -> None:
+    overtaking = lines(*ran(2, 1.0, 1), *ran(1, 5.0, 2), *ran(2, 6.0, 2))
+    assert checker.explained_duplicates(evidence(3, overtaking)) == []
+    in_order = lines(*ran(1, 1.0, 1), *ran(2, 2.0, 1), *ran(1, 5.0, 2), *ran(2, 6.0, 2))
+    assert checker.explained_duplicates(evidence(3, in_order)) == [
+        "duplicate: ('k', 1) ran again in 2 without failure or fault",
+        "duplicate: ('k', 2) ran again in 2 without failure or fault",
+    ]
+
+
 def test_a_kill_of_a_worker_hits_what_runs_in_a_process_of_its_own() -> None:
     apart = [replace(one, pid=7, parent=1) for one in lines(*ran(0, 1.0))]
     killed = replace(evidence(1, [*apart, *lines(*ran(0, 5.0, 2))]), faults=[Fault("kill", 1, 2.0, 2.1)])
@@ -149,7 +171,9 @@ def test_a_retry_that_waits_explains_that_what_lies_behind_it_is_done_again() ->
         done=frozenset({("other", 0), ("k", 1)}),
     )
     assert checker.check(handed_over) == []
-    later = [replace(one, at=one.at + 10.0) if one.pid == 2 and one.key == "k" else one for one in handlings]
+    later = [
+        replace(one, at=one.at + 10.0) if one.pid == 2 and one.key == "k" else replace(one, pid=1) for one in handlings
+    ]
     assert len(checker.explained_duplicates(replace(handed_over, handlings=later))) == 1
 
 

@@ -42,15 +42,19 @@ def poll(condition: Callable[[], bool], within_s: float, what: str) -> float:
     return CLOCK.monotonic() - began_s
 
 
-def _hold(pid: int) -> None:
+def hold_still(pid: int) -> None:
     """Stop a process, and wait until every thread stands still: until then one of them may go on."""
     threads = Path(f"/proc/{pid}/task")
     os.kill(pid, signal.SIGSTOP)
-    poll(lambda: all(_is_stopped(one / "stat") for one in threads.iterdir()), 5, f"process {pid} stands still")
+    poll(lambda: all(doing(one) in {"T", ""} for one in threads.iterdir()), 5, f"process {pid} stands still")
 
 
-def _is_stopped(stat: Path) -> bool:
-    return stat.read_text().rpartition(")")[2].split()[0] == "T"
+def doing(folder: Path) -> str:
+    """The letter for what a process or a thread of /proc is doing; none when it is gone."""
+    try:
+        return (folder / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 class Fleet:
@@ -98,24 +102,26 @@ class Fleet:
             os.kill(pid, signal.SIGKILL)
             self.wait(pid)
 
-    def kill_amid(self, pid: int, is_amid: Callable[[], bool], within_s: float) -> None:
-        """SIGKILL in the middle of something, or at last anyway: it is held still to be looked at."""
+    def kill_amid(self, pid: int, is_amid: Callable[[], bool], within_s: float) -> bool:
+        """SIGKILL in the middle of something, or at last anyway; whether it was. It is held still to be looked at."""
         began_s = CLOCK.monotonic()
         while True:
             assert pid in self.running, f"process {pid} ended by itself: {self.log(pid)}"
             at = CLOCK.monotonic()
-            _hold(pid)
-            if is_amid() or at - began_s > within_s:
+            hold_still(pid)
+            is_hit = is_amid()
+            if is_hit or at - began_s > within_s:
                 break
             os.kill(pid, signal.SIGCONT)
             CLOCK.sleep(0.02)
         self.kill(pid)
         self.faults[-1] = replace(self.faults[-1], at=at)
+        return is_hit
 
     def pause(self, pid: int) -> None:
         """SIGSTOP."""
         with self._fault("pause", pid):
-            _hold(pid)
+            hold_still(pid)
 
     def resume(self, pid: int) -> None:
         """SIGCONT."""
