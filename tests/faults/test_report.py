@@ -89,12 +89,13 @@ def test_every_figure_of_a_finding_is_in_its_line_under_its_part() -> None:
 
 
 def test_a_promise_that_was_not_kept_is_said_twice_and_fails_the_command_after_the_page_is_written(
-    kept: Path, tmp_path: Path
+    kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep(KILLS)
     keep(BROKEN)
     code, text = written(tmp_path)
     assert code == 1
+    assert "row 24 on redis, the server killed: I1 lost: j1\n" in capsys.readouterr().out
     assert "- **NOT KEPT**: row 24 on redis, the server killed: I1 lost: j1\n" in text
     assert cells(text, "24")[0][-2:] == ["**NOT KEPT**", "I1 lost: j1"]
     assert "kept: 1 of 2\n" in text

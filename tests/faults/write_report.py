@@ -311,6 +311,8 @@ def main(arguments: Sequence[str]) -> int:
     )
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(page(run))
+    for what in objections(run):
+        print(what)  # last of all that was printed: whoever has only the end of it knows what to look for
     print(f"{asked.out}: {'every promise was kept' if run.is_kept else 'NOT EVERY PROMISE WAS KEPT'}")
     return 0 if run.is_kept else 1
 
