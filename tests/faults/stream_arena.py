@@ -21,8 +21,8 @@ from holdfast.runtime.worker import Exit, WorkerSettings
 from holdfast.types import JobState, Place
 from tests.faults.load import Dice
 from tests.faults.stream_checker import Look, StreamEvidence, finished_by
-from tests.faults.stream_ledger import Handling, Name, StreamLedger
-from tests.faults.stream_shop import LEDGER, STREAMS, TARGET, Order, StreamPlan, open_stream_shop
+from tests.faults.stream_ledger import FactLedger, Handling, Name, StreamLedger
+from tests.faults.stream_shop import FACTS, LEDGER, STREAMS, TARGET, Order, StreamPlan, open_stream_shop
 from tests.faults.workers import CLOCK, Fleet, poll
 
 STEADY = WorkerSettings(room=Room(concurrency=4, threads=2, isolates=1), lease_s=30.0, heartbeat_s=0.5, grace_s=10.0)
@@ -127,6 +127,7 @@ class StreamArena:
         self.channel = channel
         self.plan = replace(plan, url=plan.url or channel.url, group=channel.group)
         self.ledger = StreamLedger(folder / "handled")
+        self.facts = FactLedger(folder / "facts")
         store = store or f"sqlite:///{folder}/letters.db"
         self.fleet = Fleet(store, folder / "effects", folder, source=source)
         self._plans = [self.plan, *beside]
@@ -163,7 +164,8 @@ class StreamArena:
 
     @property
     def _env(self) -> dict[str, str]:
-        return {STREAMS: json.encode(self._plans).decode(), LEDGER: str(self.ledger.path)}
+        plans = json.encode(self._plans).decode()
+        return {STREAMS: plans, LEDGER: str(self.ledger.path), FACTS: str(self.facts.path)}
 
     # ---- looking
 
@@ -264,6 +266,7 @@ class StreamArena:
             done=self.channel.done(),
             looks=self.looks,
             faults=list(self.fleet.faults),
+            facts=[one for one in self.facts.read() if one.stream == self.plan.name],
             keeps_order=self.channel.keeps_order,
             has_positions=self.channel.has_positions,
         )

@@ -15,13 +15,12 @@ from msgspec import Struct
 from holdfast.types import Place
 from tests.faults.checker import Fault
 from tests.faults.report import Figures
-from tests.faults.stream_ledger import Handling, Name
+from tests.faults.stream_books import NEVER as _NEVER
+from tests.faults.stream_books import Books, Tenure
+from tests.faults.stream_ledger import Fact, Handling, Name
 
 COMMIT_S: Final = 1.5
-"""What is finished is committed within so long, on a machine that has much else to do."""
-_SENT_S: Final = 0.5
-"""It goes out with the next commit, a tenth of a second later, there."""
-_NEVER: Final = float("inf")
+"""What is finished is told to the server within so long, on a machine that has much else to do."""
 
 
 class Look(Struct, frozen=True):
@@ -50,8 +49,8 @@ class StreamEvidence(Struct, kw_only=True):
     has_positions: bool = True
     """Whether only what comes before the first unfinished message of a partition can be committed."""
     commit_s: float = COMMIT_S
-    session_s: float = 0.0
-    """So long a group waits for a member that is dead, and with it the commits of the others."""
+    facts: Sequence[Fact] = ()
+    """What workers had and said."""
 
 
 class Run(Struct, frozen=True):
@@ -140,26 +139,18 @@ def order_of_keys(evidence: StreamEvidence) -> list[str]:
 
 
 def explained_duplicates(evidence: StreamEvidence) -> list[str]:
-    """A message runs again only if it failed or was handed back, or its process was hit before it could commit.
+    """A message runs again only if it failed or was handed back, or its worker could not tell of it in time.
 
-    Or it was finished behind another one that was not, when the partition went to somebody else, or that waited for its
-    retry: Kafka cannot be told of that.
+    That is so where it was hit, or has lost the partition, while it waited for the server's answer; and where it had
+    not finished all before it, of which Kafka cannot be told. What the server has taken note of never runs again.
     """
-    committable = _Committable(evidence)
-    failed = _failed(evidence)
+    duplicates = _Duplicates(evidence)
     found = []
     for name, runs in runs_by_name(evidence.handlings).items():
-        place, offset = evidence.sent.get(name, (("", 0), 0))
         for run, following in pairwise(runs):
             is_open = run.last is not None and run.last.what in {"fail", "stop"}
-            is_held_up = evidence.has_positions and any(
-                at < offset and since <= following.start.at <= until for at, since, until in failed[place]
-            )
-            if is_open or is_held_up or _is_explained(run, following, committable.at(run), evidence):
-                continue
-            if evidence.has_positions and _is_overtaking(run, following, evidence):
-                continue
-            found.append(f"duplicate: {name} ran again in {following.start.pid} without failure or fault")
+            if not is_open and (why := duplicates.objection(run, following)):
+                found.append(f"duplicate: {name} ran again in {following.start.pid} {why}")
     return found
 
 
@@ -298,109 +289,59 @@ def _is_of(fault: Fault, run: Run) -> bool:
     return fault.pid in {run.start.pid, run.start.parent}
 
 
-def _is_explained(run: Run, following: Run, committable: float, evidence: StreamEvidence) -> bool:
-    """Its process was hit before the commit; or the other one was, and does not know yet that it comes too late."""
-    if _is_hit_before(following, evidence):
-        return True
-    for fault in evidence.faults:
-        is_own = _is_of(fault, run) and run.start.at <= fault.until and fault.at <= following.start.at
-        if is_own and (not run.has_ended or fault.at - evidence.commit_s <= _held_up(committable, evidence)):
-            return True
-    return False
-
-
-def _is_overtaking(run: Run, following: Run, evidence: StreamEvidence) -> bool:
-    """Whether its worker had not finished all before it: who has the partition next, also once more, begins there."""
-    workers = _workers(evidence)
-    place, offset = evidence.sent.get(run.start.name, (("", 0), 0))
-    owner, heir = _worker_of(run, workers), _worker_of(following, workers)
-    ended_at = run.start.at if run.last is None else run.last.at
-    finished = set[int]()
-    for one in runs_in(evidence.handlings):
-        where, at = evidence.sent.get(one.start.name, (("", 0), 0))
-        worker = _worker_of(one, workers)
-        if where != place or at >= offset or one.start.at > following.start.at:
-            continue
-        is_just_now = one.last is None or one.last.at > following.start.at - evidence.commit_s
-        is_anew = worker == heir and (heir != owner or is_just_now)
-        if is_anew and one.start.at > ended_at and at not in finished:
-            return True
-        if worker == owner and one.has_ended:
-            finished.add(at)
-    return False
-
-
-def _workers(evidence: StreamEvidence) -> set[int]:
-    return {one.pid for one in evidence.faults} | {one.pid for one in evidence.handlings}
-
-
-def _worker_of(run: Run, workers: set[int]) -> int:
-    """The worker that had it, which may have given it to another process."""
-    return run.start.parent if run.start.parent in workers else run.start.pid
-
-
-def _held_up(committable: float, evidence: StreamEvidence) -> float:
-    """When the group took commits again: it waits for one dead member after the other, if they die one by one."""
-    until = committable
-    for fault in sorted(evidence.faults, key=lambda fault: fault.at):
-        settled_at = fault.at + evidence.session_s + evidence.commit_s
-        if evidence.session_s and fault.at - _SENT_S <= until <= settled_at:
-            until = settled_at
-    return until
-
-
-def _finished(evidence: StreamEvidence) -> dict[Name, float]:
-    """When each message was handled, or given up."""
-    finished: dict[Name, float] = {}
-    for one in evidence.handlings:
-        if one.what == "end":
-            finished[one.name] = min(one.at, finished.get(one.name, _NEVER))
-        elif one.what == "fail" and one.name in evidence.letters:
-            finished[one.name] = one.at
-    return finished
-
-
-def _failed(evidence: StreamEvidence) -> dict[Place, list[tuple[int, float, float]]]:
-    """Of each partition the messages that have failed: their offset, since when, and until when they were open."""
-    finished = _finished(evidence)
-    found: dict[Place, list[tuple[int, float, float]]] = defaultdict(list)
-    for one in evidence.handlings:
-        if one.what == "fail" and one.name in evidence.sent:
-            place, offset = evidence.sent[one.name]
-            found[place].append((offset, one.at, finished.get(one.name, _NEVER)))
-    return found
-
-
-class _Committable:
-    """When a worker could commit a message at the earliest: when it had finished it, and all before it were."""
+class _Duplicates:
+    """Judges second runs by what workers had and said."""
 
     def __init__(self, evidence: StreamEvidence) -> None:
         self._evidence = evidence
-        self._finished = _finished(evidence)
-        self._workers = _workers(evidence)
-        self._by_worker: dict[int, dict[Name, float]] = {}
+        self._workers = {one.pid for one in evidence.faults} | {one.pid for one in evidence.handlings}
+        self._books = Books(evidence.facts, evidence.handlings, evidence.faults, has_positions=evidence.has_positions)
+        self._of_place: dict[Place, dict[Name, int]] = defaultdict(dict)
+        for name, (place, offset) in evidence.sent.items():
+            self._of_place[place][name] = offset
 
-    def at(self, run: Run) -> float:
-        """The instant, for the worker that had it in this run."""
-        worker = _worker_of(run, self._workers)
-        if worker not in self._by_worker:
-            self._by_worker[worker] = self._of(worker)
-        return self._by_worker[worker].get(run.start.name, _NEVER)
+    def objection(self, run: Run, following: Run) -> str:
+        """Why the second one should not have been, in words; empty where it may."""
+        evidence, books = self._evidence, self._books
+        if _is_hit_before(following, evidence):  # it does not know yet that it comes too late
+            return ""
+        place, offset = evidence.sent.get(run.start.name, (("", 0), 0))
+        again_at = following.start.at
+        worker = self._worker_of(run)
+        tenure = books.tenure(worker, place, run.start.at)
+        if run.has_ended:
+            if books.told_at(place, offset) <= again_at:
+                return "though the server had taken note of its end"
+            is_same = self._worker_of(following) == worker and books.tenure(worker, place, again_at) is tenure
+            if evidence.has_positions and evidence.facts and is_same:
+                return "while its partition was with the same worker"
+        tellable_at = self._tellable_at(run, worker, tenure)
+        for fault in evidence.faults:
+            is_own = _is_of(fault, run) and run.start.at <= fault.until and fault.at <= again_at
+            if is_own and (not run.has_ended or fault.at - evidence.commit_s <= tellable_at):
+                return ""
+        if run.has_ended and tellable_at == _NEVER:
+            return ""
+        if run.has_ended and tenure.gave is None and tenure.until <= again_at:
+            until, idle_s = tenure.until, evidence.commit_s
+            if books.was_heard(worker, place, offset, tellable_at, until, idle_s):
+                return ""
+        return "without failure or fault"
 
-    def _of(self, worker: int) -> dict[Name, float]:
-        finished = dict(self._finished)
-        for one in self._evidence.handlings:
-            is_end = one.what == "end" or (one.what == "fail" and one.name in self._evidence.letters)
-            if is_end and worker in {one.pid, one.parent}:
-                finished[one.name] = max(one.at, finished.get(one.name, 0.0))
-        if not self._evidence.has_positions:
-            return finished
-        reached: dict[Place, float] = defaultdict(float)
-        found: dict[Name, float] = {}
-        for name, (place, _) in sorted(self._evidence.sent.items(), key=lambda item: item[1]):
-            reached[place] = max(reached[place], finished.get(name, _NEVER))
-            found[name] = reached[place]
-        return found
+    def _tellable_at(self, run: Run, worker: int, tenure: Tenure) -> float:
+        """When the server could be told at the earliest that its message is finished; NEVER where it could not."""
+        if run.last is None:
+            return _NEVER
+        evidence = self._evidence
+        if not evidence.has_positions:
+            return run.last.at
+        place, offset = evidence.sent.get(run.start.name, (("", 0), 0))
+        before = {name: at for name, at in self._of_place[place].items() if at < offset}
+        return max(run.last.at, self._books.tellable_at(worker, tenure, before, evidence.letters))
+
+    def _worker_of(self, run: Run) -> int:
+        """The worker that had it, which may have given it to another process."""
+        return run.start.parent if run.start.parent in self._workers else run.start.pid
 
 
 def waits_between(handlings: Sequence[Handling], name: Name) -> Iterator[float]:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from msgspec import Struct, json
 
@@ -20,13 +20,15 @@ from holdfast.ports import Source
 from holdfast.runtime.streams.spec import StreamSpec
 from holdfast.streams import Message, Outputs
 from holdfast.streams.opening import open_source
-from tests.faults.stream_ledger import StreamLedger, What
+from tests.faults.stream_ledger import FactLedger, NotedSource, StreamLedger, What
 
 TARGET: Final = "tests.faults.stream_shop:app"
 STREAMS: Final = "FAULTS_STREAMS"
 """The environment variable with the streams, as JSON."""
 LEDGER: Final = "FAULTS_STREAM_LEDGER"
 """The environment variable that names the ledger."""
+FACTS: Final = "FAULTS_STREAM_FACTS"
+"""The environment variable that names the ledger of what workers had and said."""
 ALWAYS: Final = 99
 
 
@@ -80,14 +82,16 @@ class StreamPlan(Struct, frozen=True, kw_only=True):
 
 
 class StreamShop(App):
-    """An app whose sources have the options of their plans."""
+    """An app whose sources have the options of their plans, and note what they have and say."""
 
     plans: dict[str, StreamPlan]
+    facts: FactLedger | None = None
 
     def open_source(self, spec: StreamSpec) -> Source:
         """A source of a stream of this app, not yet opened."""
         options = self.plans[spec.name].options
-        return open_source(spec.url, spec.group, self.clock, start=spec.start, **options)
+        source = open_source(spec.url, spec.group, self.clock, start=spec.start, **options)
+        return source if self.facts is None else cast("Source", NotedSource(source, spec.name, self.facts))
 
 
 def open_stream_shop(url: str, plans: Sequence[StreamPlan], ledger: StreamLedger) -> StreamShop:
@@ -164,7 +168,9 @@ def _perhaps_fail(messages: Sequence[Message], orders: Sequence[Order]) -> None:
 def _from_environment() -> StreamShop:
     plans = json.decode(os.environ.get(STREAMS, "[]"), type=list[StreamPlan])
     ledger = StreamLedger(Path(os.environ.get(LEDGER, os.devnull)))
-    return open_stream_shop(os.environ.get("HOLDFAST_URL", "memory://"), plans, ledger)
+    app = open_stream_shop(os.environ.get("HOLDFAST_URL", "memory://"), plans, ledger)
+    app.facts = FactLedger(Path(os.environ.get(FACTS, os.devnull)))
+    return app
 
 
 app = _from_environment()

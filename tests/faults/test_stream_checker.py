@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tests.faults import stream_checker as checker
 from tests.faults.checker import Fault
 from tests.faults.stream_checker import Look, StreamEvidence
-from tests.faults.stream_ledger import Handling, What
+from tests.faults.stream_ledger import Fact, Handling, What, Word
 
 PLACE = ("orders", 0)
 
@@ -19,6 +19,11 @@ def lines(*rows: tuple[int, What, float, int]) -> list[Handling]:
 
 def ran(n: int, at: float, pid: int = 1, what: What = "end") -> list[tuple[int, What, float, int]]:
     return [(n, "start", at, pid), (n, what, at + 0.5, pid)]
+
+
+def facts(*rows: tuple[int, float, Word, int]) -> list[Fact]:
+    """Of the one partition: which worker, when, what, and up to which offset."""
+    return [Fact("bill", pid, at, word, [(*PLACE, position)]) for pid, at, word, position in rows]
 
 
 def evidence(count: int, handlings: list[Handling]) -> StreamEvidence:
@@ -114,26 +119,66 @@ def test_a_second_kill_explains_what_the_second_worker_had_not_committed() -> No
     assert checker.check(later) == ["duplicate: ('k', 0) ran again in 3 without failure or fault"]
 
 
-def test_members_that_die_one_by_one_hold_up_the_commits_of_the_others() -> None:
-    def killed(second: float, own: float) -> StreamEvidence:
-        kills = [Fault("kill", pid, at, at) for pid, at in ((3, 1.0), (4, second), (1, own))]
-        return replace(evidence(1, lines(*ran(0, 1.0, 1), *ran(0, 20.0, 2))), faults=kills, session_s=2.0)
-
-    unexplained = ["duplicate: ('k', 0) ran again in 2 without failure or fault"]
-    assert checker.check(killed(4.0, 8.0)) == []
-    assert checker.check(replace(killed(4.0, 8.0), session_s=0.0)) == unexplained
-    assert checker.check(killed(5.5, 8.0)) == unexplained
-    assert checker.check(killed(4.0, 9.5)) == unexplained
+def unexplained(*rows: tuple[int, float, Word, int]) -> list[str]:
+    """Message 0 ends in worker 1, killed at 9.0, and runs again in worker 2: what is objected to, given these facts."""
+    twice = evidence(1, lines(*ran(0, 1.0, 1), *ran(0, 20.0, 2)))
+    began = facts((1, 0.5, "have", 0), (2, 19.0, "have", 0))
+    kills = [Fault("kill", 1, 9.0, 9.0)]
+    found = checker.explained_duplicates(replace(twice, facts=[*began, *facts(*rows)], faults=kills))
+    return [one.removeprefix("duplicate: ('k', 0) ran again in 2 ") for one in found]
 
 
-def test_what_was_finished_before_an_earlier_one_runs_again_elsewhere() -> None:
-    overtaking = lines(*ran(2, 1.0, 1), *ran(1, 5.0, 2), *ran(2, 6.0, 2))
-    assert checker.explained_duplicates(evidence(3, overtaking)) == []
-    in_order = lines(*ran(1, 1.0, 1), *ran(2, 2.0, 1), *ran(1, 5.0, 2), *ran(2, 6.0, 2))
-    assert checker.explained_duplicates(evidence(3, in_order)) == [
+def test_a_worker_that_is_killed_while_it_waits_for_an_answer_could_not_tell_in_time() -> None:
+    assert unexplained((1, 1.6, "tell", 1)) == []
+    assert unexplained((1, 1.6, "tell", 1), (1, 4.0, "untold", 1), (1, 5.0, "tell", 1)) == []
+    # It waited for the answer to what it had told before.
+    assert unexplained((1, 1.0, "tell", 0), (1, 8.0, "told", 0)) == []
+    assert unexplained((1, 1.0, "tell", 0), (1, 6.0, "told", 0), (1, 6.1, "tell", 1)) == []
+
+
+def test_a_worker_that_does_not_tell_is_not_excused_by_its_end() -> None:
+    without = ["without failure or fault"]
+    assert unexplained() == without
+    assert unexplained((1, 1.0, "tell", 0), (1, 2.0, "told", 0)) == without
+    assert unexplained((1, 5.0, "tell", 1)) == without
+    assert unexplained((1, 1.0, "tell", 0), (1, 4.0, "told", 0), (1, 8.0, "tell", 1)) == without
+
+
+def test_what_the_server_has_taken_note_of_never_runs_again() -> None:
+    noted = ["though the server had taken note of its end"]
+    assert unexplained((1, 8.5, "tell", 1), (1, 8.6, "told", 1)) == noted
+    # Of a partition that it had no longer it is told nothing.
+    assert unexplained((1, 1.6, "tell", 1), (1, 2.0, "lost", 0), (1, 2.1, "told", 1)) == []
+
+
+def test_a_worker_that_has_lost_its_partition_could_not_tell_and_one_that_gave_it_back_did() -> None:
+    assert unexplained((1, 2.0, "lost", 0)) == []
+    assert unexplained((1, 7.0, "lost", 0)) == ["without failure or fault"]
+    assert unexplained((1, 2.0, "give", 0), (1, 2.1, "gave", 1)) == ["without failure or fault"]
+
+
+def test_nothing_that_was_finished_runs_again_while_its_partition_is_with_the_same_worker() -> None:
+    twice = evidence(1, lines(*ran(0, 1.0, 1), *ran(0, 5.0, 1)))
+    had = facts((1, 0.5, "have", 0))
+    assert checker.explained_duplicates(replace(twice, facts=had)) == [
+        "duplicate: ('k', 0) ran again in 1 while its partition was with the same worker"
+    ]
+    back = [*had, *facts((1, 2.0, "lost", 0), (1, 4.0, "have", 0))]
+    assert checker.explained_duplicates(replace(twice, facts=back)) == []
+
+
+def test_behind_what_it_has_not_finished_itself_a_worker_can_tell_of_nothing() -> None:
+    overtaking = lines(*ran(2, 1.0, 1), *ran(1, 25.0, 2), *ran(2, 26.0, 2))
+    had = facts((1, 0.5, "have", 1), (1, 9.0, "lost", 0), (2, 19.0, "have", 1))
+    assert checker.explained_duplicates(replace(evidence(3, overtaking), facts=had)) == []
+    in_order = lines(*ran(1, 1.0, 1), *ran(2, 2.0, 1), *ran(1, 25.0, 2), *ran(2, 26.0, 2))
+    assert checker.explained_duplicates(replace(evidence(3, in_order), facts=had)) == [
         "duplicate: ('k', 1) ran again in 2 without failure or fault",
         "duplicate: ('k', 2) ran again in 2 without failure or fault",
     ]
+    # What comes before its position was finished by others.
+    ahead = facts((1, 0.5, "have", 2), (1, 9.0, "lost", 0), (2, 19.0, "have", 1))
+    assert len(checker.explained_duplicates(replace(evidence(3, overtaking), facts=ahead))) == 1
 
 
 def test_a_kill_of_a_worker_hits_what_runs_in_a_process_of_its_own() -> None:
