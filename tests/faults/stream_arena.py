@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -134,6 +134,7 @@ class StreamArena:
         self.app = open_stream_shop(store, self._plans, self.ledger)
         self.app.store.capabilities  # noqa: B018 - asking opens it
         self.looks: list[Look] = []
+        self._resumed: dict[int, float] = {}
         self._began_s = CLOCK.monotonic()
 
     # ---- workers
@@ -161,6 +162,12 @@ class StreamArena:
         code = self.fleet.wait(pid)
         assert code == Exit.DRAINED, f"it ended with {code}: {self.fleet.log(pid)[-3000:]}"
         return CLOCK.monotonic() - began_s
+
+    def resume(self, pid: int) -> float:
+        """Let one go on that was paused; when."""
+        self.fleet.resume(pid)
+        self._resumed[pid] = CLOCK.monotonic()
+        return self._resumed[pid]
 
     @property
     def _env(self) -> dict[str, str]:
@@ -234,6 +241,12 @@ class StreamArena:
             finished |= self.letters().keys()
         self.looks.append(Look(done, finished))
 
+    def look_until(self, is_over: Callable[[], bool], every_s: float = 1.0) -> None:
+        """Do so again and again."""
+        while not is_over():
+            self.look()
+            CLOCK.sleep(every_s)
+
     # ---- the end
 
     def quiesce(self, within_s: float = 60.0) -> float:
@@ -265,8 +278,9 @@ class StreamArena:
             dead=self.channel.dead(),
             done=self.channel.done(),
             looks=self.looks,
-            faults=list(self.fleet.faults),
+            faults=[replace(one, until=self._resumed.get(one.pid, one.until)) for one in self.fleet.faults],
             facts=[one for one in self.facts.read() if one.stream == self.plan.name],
+            is_blocking=self.plan.is_blocking,
             keeps_order=self.channel.keeps_order,
             has_positions=self.channel.has_positions,
         )

@@ -14,6 +14,8 @@ from tests.faults.checker import Fault
 from tests.faults.stream_ledger import Fact, Handling, Name
 
 NEVER: Final = float("inf")
+AGAIN_S: Final = 5.0
+"""A worker that was told no tells again after so long at most, by its back-off."""
 
 
 class Tenure(Struct, frozen=True):
@@ -98,14 +100,14 @@ class Books:
     def was_heard(self, worker: int, place: Place, offset: int, since: float, until: float, idle_s: float) -> bool:
         """Whether it has told of this message, or waited for the answer to what it had told before, all the time.
 
-        idle_s: so long it may do neither.
+        idle_s: so long it may do neither; longer where it was told no.
         """
         for one in self._tellings.get(worker, ()):
             if one.said.at > until or one.said.at > since + idle_s:
                 break
             if one.until >= since and one.said.covers(place, offset, has_positions=self._has_positions):
                 return True
-            since = max(since, one.until)
+            since = max(since, one.until if one.is_told else one.until + AGAIN_S)
         return until <= since + idle_s
 
 

@@ -23,6 +23,12 @@ COMMIT_S: Final = 1.5
 """What is finished is told to the server within so long, on a machine that has much else to do."""
 
 
+HEARS_S: Final = 5.0
+"""Who has lost a partition hears of it within so long, once it asks for more."""
+WEATHER: Final = frozenset({"outage", "errors", "resets", "replies"})
+"""What happens to servers and networks: a worker lives on, and what it has told is known."""
+
+
 class Look(Struct, frozen=True):
     """What the server held to be finished, and then what was."""
 
@@ -51,6 +57,8 @@ class StreamEvidence(Struct, kw_only=True):
     commit_s: float = COMMIT_S
     facts: Sequence[Fact] = ()
     """What workers had and said."""
+    is_blocking: bool = True
+    """Whether messages are retried in place, and not through topics."""
 
 
 class Run(Struct, frozen=True):
@@ -290,7 +298,7 @@ def _is_of(fault: Fault, run: Run) -> bool:
 
 
 class _Duplicates:
-    """Judges second runs by what workers had and said."""
+    """Judges second runs by what workers had and said; what hit a worker that lived on excuses nothing by itself."""
 
     def __init__(self, evidence: StreamEvidence) -> None:
         self._evidence = evidence
@@ -302,31 +310,53 @@ class _Duplicates:
 
     def objection(self, run: Run, following: Run) -> str:
         """Why the second one should not have been, in words; empty where it may."""
-        evidence, books = self._evidence, self._books
-        if _is_hit_before(following, evidence):  # it does not know yet that it comes too late
-            return ""
+        evidence = self._evidence
+        if not evidence.is_blocking and following.start.attempt > 1:
+            return self._objection_to_copy(run, following)
         place, offset = evidence.sent.get(run.start.name, (("", 0), 0))
-        again_at = following.start.at
-        worker = self._worker_of(run)
-        tenure = books.tenure(worker, place, run.start.at)
-        if run.has_ended:
-            if books.told_at(place, offset) <= again_at:
-                return "though the server had taken note of its end"
-            is_same = self._worker_of(following) == worker and books.tenure(worker, place, again_at) is tenure
-            if evidence.has_positions and evidence.facts and is_same:
-                return "while its partition was with the same worker"
+        worker, heir = self._worker_of(run), self._worker_of(following)
+        tenure = self._books.tenure(worker, place, run.start.at)
+        of_heir = self._books.tenure(heir, place, following.start.at)
+        if self._knows_not(following, tenure, of_heir):
+            return ""
+        if run.has_ended and self._books.told_at(place, offset) <= following.start.at:
+            return "though the server had taken note of its end"
+        if run.has_ended and evidence.has_positions and evidence.facts and worker == heir and tenure is of_heir:
+            return "while its partition was with the same worker"
         tellable_at = self._tellable_at(run, worker, tenure)
-        for fault in evidence.faults:
-            is_own = _is_of(fault, run) and run.start.at <= fault.until and fault.at <= again_at
-            if is_own and (not run.has_ended or fault.at - evidence.commit_s <= tellable_at):
-                return ""
+        if self._is_hit_by_then(run, following, tellable_at):
+            return ""
         if run.has_ended and tellable_at == _NEVER:
             return ""
-        if run.has_ended and tenure.gave is None and tenure.until <= again_at:
+        if run.has_ended and tenure.gave is None and tenure.until <= following.start.at:
             until, idle_s = tenure.until, evidence.commit_s
-            if books.was_heard(worker, place, offset, tellable_at, until, idle_s):
+            if self._books.was_heard(worker, place, offset, tellable_at, until, idle_s):
                 return ""
         return "without failure or fault"
+
+    def _objection_to_copy(self, run: Run, following: Run) -> str:
+        """Of a message in a retry topic, whose place is not known: there may be two of it where a reply was lost."""
+        is_explained = _is_hit_before(following, self._evidence) or self._is_hit_by_then(run, following, _NEVER)
+        return "" if is_explained else "without failure or fault"
+
+    def _knows_not(self, following: Run, tenure: Tenure, of_heir: Tenure) -> bool:
+        """Whether who runs it again was hit, and has not heard yet that the partition, or the message, is another's."""
+        evidence, start = self._evidence, following.start
+        hits = [one for one in evidence.faults if _is_of(one, following) and one.at <= start.at]
+        if evidence.has_positions and evidence.facts:
+            return bool(hits) and of_heir.since < tenure.since and of_heir.until <= start.at + HEARS_S
+        return any(start.at <= one.until + evidence.commit_s for one in hits)
+
+    def _is_hit_by_then(self, run: Run, following: Run, tellable_at: float) -> bool:
+        """Whether its worker was hit before it ended, or before it could tell of its end."""
+        for fault in self._evidence.faults:
+            if _is_of(fault, run) and run.start.at <= fault.until and fault.at <= following.start.at:
+                if not run.has_ended:
+                    return True
+                is_in_time = fault.at - self._evidence.commit_s <= tellable_at
+                if is_in_time and (fault.kind not in WEATHER or not self._evidence.facts):
+                    return True
+        return False
 
     def _tellable_at(self, run: Run, worker: int, tenure: Tenure) -> float:
         """When the server could be told at the earliest that its message is finished; NEVER where it could not."""

@@ -102,10 +102,6 @@ class Fact(Struct, frozen=True, array_like=True):
             return any((topic, n) == place and offset < end for topic, n, end in self.positions)
         return (*place, offset) in self.finished
 
-    def is_about(self, place: Place) -> bool:
-        """Whether it is about this partition."""
-        return any((topic, n) == place for topic, n, _ in self.positions)
-
 
 class FactLedger:
     """An O_APPEND file of JSON lines; one that a kill has torn is passed over."""

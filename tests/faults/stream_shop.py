@@ -29,7 +29,6 @@ LEDGER: Final = "FAULTS_STREAM_LEDGER"
 """The environment variable that names the ledger."""
 FACTS: Final = "FAULTS_STREAM_FACTS"
 """The environment variable that names the ledger of what workers had and said."""
-ALWAYS: Final = 99
 
 
 class Order(Struct, frozen=True, omit_defaults=True):

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Final, Literal
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.ports import Query
 from holdfast.types import JobState
+from tests.faults import stream_checker
+from tests.faults.checker import Fault
 from tests.faults.conftest import waits
 from tests.faults.load import Dice
-from tests.faults.report import Figures, Report
+from tests.faults.report import Report
 from tests.faults.stream_arena import Channel, StreamArena, orders_for, stream_arena
 from tests.faults.stream_channels import KafkaChannel, RedisChannel
 from tests.faults.stream_checker import finished_by
@@ -63,10 +66,14 @@ def test_messages_that_kill_their_worker_are_given_up_and_the_others_handled(
         letters = _letters(arena)
         runs = Counter(one.name for one in arena.handlings() if one.what == "start")
         handled = finished_by(arena.handlings())
-        twice = sum(one.what == "end" for one in arena.handlings()) - len(handled)
         for pid in running:
             arena.drain(pid)
+        evidence = arena.evidence()
+        deaths = [Fault("kill", one.pid, one.at, one.at) for one in evidence.handlings if one.name in deadly]
+        keeps_order = channel.keeps_order and kind == "one"  # a batch is handled at once
+        evidence = replace(evidence, faults=deaths, keeps_order=keeps_order)
 
+    assert stream_checker.check(evidence) == []
     assert len(running) == WORKERS
     assert handled == channel.sent.keys() - deadly
 
@@ -77,13 +84,10 @@ def test_messages_that_kill_their_worker_are_given_up_and_the_others_handled(
     assert all(alone <= n <= alone + KILLERS * DEATHS for n in executions.values()), executions
     assert starts - WORKERS <= KILLERS * DEATHS, f"{starts - WORKERS} workers have died"
     again = sum(n - 1 for name, n in runs.items() if name not in deadly)
-    unhandled = channel.sent.keys() - handled - letters.keys()
     report(
         f"messages that kill their worker, handled {'one by one' if kind == 'one' else 'in batches'}",
         injected=KILLERS,
-        figures=Figures(
-            acked=len(channel.sent), completed=len(handled), dead=len(letters), lost=len(unhandled), twice=twice
-        ),
+        figures=stream_checker.figures(evidence),
         note=f"all of them in the inbox as WorkerDied, runs of each {sorted(executions.values())}, {starts - WORKERS} "
         f"workers died, {again} runs of others were repeated, all ended {seconds:.1f} s after the start",
         seed=dice.seed,

@@ -40,6 +40,7 @@ def test_random_resets_and_latency_lose_no_message(
         arena.wait_for_runs(20)
         began_s = CLOCK.monotonic()
         proxy.latency_s, proxy.jitter_s, proxy.reset_probability = 0.005, 0.02, PROBABILITY
+        arena.look_until(lambda: not sender.is_alive())
         sender.wait()
         proxy.heal()
         ended_s = CLOCK.monotonic()

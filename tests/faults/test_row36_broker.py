@@ -74,6 +74,7 @@ def test_a_broker_that_dies_restarts_and_freezes_costs_nothing(
             outages.append((began_s, CLOCK.monotonic()))
             before = len(stream_checker.finished_by(arena.handlings()))
             poll(lambda: len(stream_checker.finished_by(arena.handlings())) > before + 100, 30, "it goes on")  # noqa: B023
+            arena.look()
         sender.stop()
         arena.quiesce()
         assert arena.fleet.running == pids, f"a worker ended by itself: {arena.fleet.log()[-3000:]}"
@@ -111,6 +112,7 @@ def test_a_broker_that_answers_with_errors_costs_nothing(
         sender.start()
         arena.wait_for_runs(20)
         began_s = CLOCK.monotonic()
+        downs = 0
         for number in range(strikes):
             kind = list(PASSING)[dice.below(len(PASSING))]
             mock_kafka.push_errors(kind, PASSING[kind][dice.below(len(PASSING[kind]))])
@@ -118,10 +120,12 @@ def test_a_broker_that_answers_with_errors_costs_nothing(
                 mock_kafka.set_down()
                 CLOCK.sleep(0.3)
                 mock_kafka.set_up()
+                downs += 1
             CLOCK.sleep(0.1)
         for kind in PASSING:
             mock_kafka.clear_errors(kind)
         ended_s = CLOCK.monotonic()
+        arena.look()
         sender.wait()
         arena.quiesce()
         arena.drain(pid)
@@ -132,7 +136,7 @@ def test_a_broker_that_answers_with_errors_costs_nothing(
         "the broker (a mock) answers with errors, among them refused commits in rebalances, and is down at times",
         injected=strikes,
         figures=stream_checker.figures(evidence),
-        note=f"down {(strikes + 9) // 20} times, {stream_checker.told(evidence, arena.seconds)}",
+        note=f"down {downs} times, {stream_checker.told(evidence, arena.seconds)}",
         seed=dice.seed,
     )
 

@@ -226,10 +226,50 @@ def test_one_that_was_frozen_may_do_what_others_have_done_already() -> None:
     handlings = lines(
         (0, "start", 1.0, 1), *ran(0, 5.0, 2), *ran(1, 6.0, 2), (0, "end", 7.0, 1), *ran(1, 7.1, 1), *ran(2, 8.0, 2)
     )
-    frozen = replace(evidence(3, handlings), faults=[Fault("pause", 1, 1.1, 1.2)])
+    frozen = replace(evidence(3, handlings), faults=[Fault("pause", 1, 1.1, 6.9)])
     assert checker.check(frozen) == []
     assert checker.duplicates(frozen) == 2
     assert checker.check(replace(frozen, faults=[])) != []
+    assert checker.check(replace(frozen, faults=[Fault("pause", 1, 1.1, 5.0)])) == [
+        "duplicate: ('k', 1) ran again in 1 without failure or fault"
+    ]
+
+
+def test_one_that_was_frozen_may_do_it_only_until_it_has_heard() -> None:
+    handlings = lines(*ran(0, 1.0, 1), *ran(1, 6.0, 2), *ran(1, 7.1, 1))
+    had = facts((1, 0.5, "have", 0), (1, 1.6, "tell", 1), (1, 1.7, "told", 1), (2, 5.0, "have", 1))
+    told = facts((2, 6.6, "tell", 2), (2, 6.7, "told", 2))
+    frozen = replace(evidence(2, handlings), faults=[Fault("pause", 1, 2.0, 7.0)])
+    heard = [*had, *told, *facts((1, 7.3, "lost", 0))]
+    assert checker.explained_duplicates(replace(frozen, facts=heard)) == []
+    noted = ["duplicate: ('k', 1) ran again in 1 though the server had taken note of its end"]
+    assert checker.explained_duplicates(replace(frozen, facts=[*had, *told])) == noted  # it never hears
+    assert checker.explained_duplicates(replace(frozen, facts=heard, faults=[])) == noted
+    anew = [*had, *told, *facts((1, 2.0, "lost", 0), (1, 7.0, "have", 1))]
+    assert checker.explained_duplicates(replace(frozen, facts=anew)) == noted
+
+
+def test_an_outage_excuses_nothing_that_its_worker_could_tell_of() -> None:
+    twice = evidence(1, lines(*ran(0, 1.0, 1), *ran(0, 20.0, 2)))
+    outage = [Fault("outage", pid, 0.0, 30.0) for pid in (1, 2)]
+    had = facts((1, 0.5, "have", 0), (1, 9.0, "lost", 0), (2, 19.0, "have", 0))
+
+    def found(*rows: tuple[int, float, Word, int]) -> list[str]:
+        return checker.explained_duplicates(replace(twice, faults=outage, facts=[*had, *facts(*rows)]))
+
+    assert len(found()) == 1
+    assert found((1, 1.6, "tell", 1)) == []
+    assert found((1, 1.6, "tell", 1), (1, 3.0, "untold", 1)) == []
+    assert len(found((1, 1.6, "tell", 1), (1, 3.0, "told", 1))) == 1
+
+
+def test_copies_in_a_retry_topic_may_be_two_where_a_reply_was_lost() -> None:
+    copies = [replace(one, attempt=2) for one in lines(*ran(0, 3.0), *ran(0, 4.0))]
+    failed = lines(*ran(0, 1.0, what="fail"))
+    told = facts((1, 0.5, "have", 0), (1, 1.6, "tell", 1), (1, 1.7, "told", 1))
+    retried = replace(evidence(1, [*failed, *copies]), facts=told, is_blocking=False)
+    assert len(checker.explained_duplicates(retried)) == 1
+    assert checker.explained_duplicates(replace(retried, faults=[Fault("replies", 1, 0.0, 9.0)])) == []
 
 
 def test_one_that_was_frozen_may_be_ahead_until_it_hears_that_it_has_lost() -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
 from holdfast.errors import ConfigError, LeaseLost, NotSent, SourceAway, SourceError
@@ -156,6 +156,45 @@ async def test_an_owner_that_takes_too_long_loses_its_partitions(
     assert [what for what in slow.told if what[0] != "assigned"] == [("revoked", places), ("lost", places)]
     assert len(slow.owned) == 1
     assert "were not given back within 0.2 s" in caplog.text
+
+
+async def test_a_partition_that_comes_back_is_read_though_it_was_paused_when_it_went(
+    kafka: KafkaBroker, kafka_topic: KafkaTopic, new_source: NewSource
+) -> None:
+    kafka.create_topic(kafka_topic.name, 2)
+    one, two = new_source(), new_source()
+    first = await joined(one, kafka_topic, 2)
+    one.pause(list(first.owned))
+    await one.receive(10, 0.05)
+    second = await joined(two, kafka_topic)
+    ((_, partition),) = second.owned
+    await eventually(lambda: len(first.owned) == 1)
+    waiting = asyncio.create_task(one.receive(10, 10.0))  # who asks is not at rest, which would pause and resume it
+    await two.close()
+    await eventually(lambda: len(first.owned) == 2)
+    write(kafka, kafka_topic.name, b"new", partition=partition)
+    assert values(await waiting) == [b"new"]
+
+
+async def test_a_partition_that_comes_back_is_read_though_it_was_paused_while_it_was_given_back(
+    kafka: KafkaBroker, kafka_topic: KafkaTopic, new_source: NewSource
+) -> None:
+    class Pausing(Books):
+        async def revoked(self, places: Collection[Place]) -> Mapping[Place, Progress]:
+            one.pause(places)
+            return await super().revoked(places)
+
+    kafka.create_topic(kafka_topic.name, 2)
+    one, two = new_source(), new_source()
+    first = Pausing()
+    await one.open(kafka_topic.name, [], first)
+    await eventually(lambda: len(first.owned) == 2)
+    second = await joined(two, kafka_topic)
+    ((_, partition),) = second.owned
+    await two.close()
+    await eventually(lambda: len(first.owned) == 2)
+    write(kafka, kafka_topic.name, b"new", partition=partition)
+    assert values(await received(one, 1)) == [b"new"]
 
 
 async def test_an_owner_may_commit_while_it_gives_partitions_back(
@@ -458,6 +497,23 @@ async def test_lag_counts_what_is_there_and_not_what_was_deleted(
     kafka.create_topic(retry)
     write(kafka, retry, b"x")
     assert [lag.lag for lag in await new_source(start="latest").lags([retry])] == [1]
+
+
+async def test_lag_leaves_out_what_belongs_to_an_open_transaction(
+    kafka: KafkaBroker, kafka_topic: KafkaTopic, new_source: NewSource
+) -> None:
+    kafka.create_topic(kafka_topic.name)
+    write(kafka, kafka_topic.name, b"x")
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"open-{kafka_topic.name}"})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce(kafka_topic.name, b"y")
+    producer.flush(10)
+    (lag,) = await new_source().lags([kafka_topic.name])
+    assert (lag.lag, lag.end) == (1, 1)
+    (lag,) = await new_source("&isolation.level=read_uncommitted").lags([kafka_topic.name])
+    assert (lag.lag, lag.end) == (2, 2)
+    producer.abort_transaction(10)
 
 
 # ---------------------------------------------------------------- its own end

@@ -186,7 +186,11 @@ class Flow:
                     room -= take(part, room, now, found)
                     continue
                 far = part.set_aside(self._spec.careful_span)
-                room -= take(part, room, now, found) if part.buffer else 0
+                if part.buffer:
+                    room -= take(part, room, now, found)
+                elif far and not part.held and part.offsets.position > part.committed:
+                    part.is_dirty = True  # nothing is there up to here: once that is committed, what comes next is near
+                    self._on_done()
                 part.buffer.extend(far)
         return found
 

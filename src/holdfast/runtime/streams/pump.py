@@ -410,12 +410,17 @@ class StreamPump:
             began_s = self._clock.monotonic()
             try:
                 await self._commit_now()
+                if tries:
+                    _logger.info("stream %s: what is finished is committed again", self.spec.name)
                 tries = 0
                 # From its beginning: one that took long may have waited for a group that is about to move again.
                 await self._clock.asleep(max(0.0, began_s + _COMMIT_S - self._clock.monotonic()))
             except SourceError as error:
                 tries += 1
                 self._note_error(str(error))
+                if tries == 1:
+                    known = "stream %s: what is finished cannot be committed, and would be done again by others: %s"
+                    _logger.warning(known, self.spec.name, error)
                 self._to_commit.set()
                 await self._clock.asleep(_AGAIN.delay(tries, rng=self._rng))
 

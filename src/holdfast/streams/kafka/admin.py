@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # public, unlisted
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # public, unlisted
 
 from holdfast.errors import SourceError
 from holdfast.ports import Clock, Lag
@@ -20,8 +20,6 @@ from holdfast.types import Place
 
 R = TypeVar("R")
 
-_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _MOVING: Final = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -82,11 +80,10 @@ class Admin:
         return await self._patiently(lambda: self._lags(group, places, start)) if places else []
 
     async def _lags(self, group: str, places: Sequence[Place], start: Start) -> list[Lag]:
-        # Asked side by side.
-        latest = self._ends(places, _LATEST, is_committed=not self._settings.reads_uncommitted)
-        earliest = self._ends(places, _EARLIEST)
+        # Asked for one after the other, the ends last: nobody is ahead of them.
         committed = await self._positions.committed(group, places, WITHIN_S, is_stable=False)
-        ends, begins = await self._found(latest), await self._found(earliest)
+        begins = await self._positions.begins(places, WITHIN_S)
+        ends = await self._positions.ends(places, WITHIN_S, is_stable=not self._settings.reads_uncommitted)
         lags = []
         for place in places:
             position, begin, end = committed.get(place), begins[place], ends[place]
@@ -112,9 +109,11 @@ class Admin:
             await self._clock.asleep(_LOOK_AGAIN_S)
 
     async def _extent(self, places: Sequence[Place]) -> tuple[dict[Place, int], dict[Place, int], dict[Place, int]]:
-        earliest, latest = self._ends(places, _EARLIEST), self._ends(places, _LATEST)
-        seen = self._ends(places, _LATEST, is_committed=not self._settings.reads_uncommitted)
-        return await self._found(earliest), await self._found(latest), await self._found(seen)
+        begins = await self._positions.begins(places, WITHIN_S)
+        ends = await self._positions.ends(places, WITHIN_S, is_stable=False)
+        if self._settings.reads_uncommitted:
+            return begins, ends, ends
+        return begins, ends, await self._positions.ends(places, WITHIN_S, is_stable=True)
 
     async def committed(self, group: str, places: Collection[Place]) -> dict[Place, int]:
         """The positions of a group, where it has any; waits for transactions that are about to end."""
@@ -140,17 +139,6 @@ class Admin:
     def _note(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._last_words = words(error)
-
-    def _ends(
-        self, places: Collection[Place], which: OffsetSpec, *, is_committed: bool = False
-    ) -> dict[Place, Future[Any]]:
-        level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
-        asked = {TopicPartition(*place): which for place in places}
-        answers = self._client.list_offsets(asked, isolation_level=level, request_timeout=WITHIN_S)
-        return {(found.topic, found.partition): answer for found, answer in answers.items()}
-
-    async def _found(self, answers: Mapping[Place, Future[Any]]) -> dict[Place, int]:
-        return {place: int((await _awaited(answer)).offset) for place, answer in answers.items()}
 
     async def _patiently(self, ask: Callable[[], Awaitable[R]]) -> R:
         """Ask until brokers that have just been given a partition or a group know of it; the client does not."""

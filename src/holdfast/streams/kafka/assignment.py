@@ -71,19 +71,24 @@ class Assignment:
             return
         here = [TopicPartition(*place)]
         self.arriving[place] = self._consumer.position(here)[0].offset
-        self._consumer.incremental_unassign(here)
-        self._reading.discard(place)
-        self._stopped.discard(place)
+        self._let_go({place})
 
     def forget(self, places: Collection[Place]) -> None:
         """These are not ours any more."""
-        reading = self._reading.intersection(places)
-        for held in (self.ours, self._reading, self._paused, self._stopped):
+        for held in (self.ours, self._paused):
             held.difference_update(places)
         for place in places:
             self.retries.pop(place, None)
             self.arriving.pop(place, None)
-        self._consumer.incremental_unassign(partitions_of(reading))
+        self._let_go(self._reading.intersection(places))
+
+    def _let_go(self, places: Collection[Place]) -> None:
+        """The client keeps a pause beyond an assignment: one that came back with it would never be fetched."""
+        if stopped := self._stopped.intersection(places):
+            self._consumer.resume(partitions_of(stopped))
+            self._stopped -= stopped
+        self._reading.difference_update(places)
+        self._consumer.incremental_unassign(partitions_of(places))
 
     def pause(self, places: Collection[Place]) -> None:
         """Fetch no more of these."""

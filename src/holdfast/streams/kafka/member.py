@@ -159,6 +159,7 @@ class Member:
         """These partitions are ours, if any; so many messages were deleted before we came to read them."""
         self.deleted += deleted
         if positions:
+            self._handover.drop(positions.keys())  # the owner may have paused them after it was asked to give them back
             self._owner.assigned(positions)
 
     def revoke(self, answer: Answer) -> None:

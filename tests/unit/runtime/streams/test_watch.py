@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import pytest
 
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Exchange
@@ -12,8 +14,9 @@ from holdfast.runtime.runner import Room, Runner
 from holdfast.runtime.streams.marks import PREFIX
 from holdfast.runtime.streams.part import Part
 from holdfast.runtime.streams.spec import StreamSpec
+from holdfast.types import Message
 from tests.unit.runtime.streams.handlers import Gates
-from tests.unit.runtime.streams.stage import TOPIC, Consumer, Stage, staged
+from tests.unit.runtime.streams.stage import TOPIC, Consumer, Stage, WatchedSource, staged
 
 PLACE = (TOPIC, 0)
 NEVER = RetryPolicy(max_retries=0)
@@ -99,6 +102,29 @@ async def test_after_a_second_death_what_was_in_flight_is_run_elsewhere() -> Non
         assert gates.began == []
         assert [run.delivery.is_suspect for run in last.pump.runner.runs.values()] == [True, True]
         await last.kill()
+
+
+async def test_after_a_death_messages_behind_a_hole_are_near_once_it_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with staged() as stage:
+        gates, spec = _gated(stage, 20, in_flight=2)
+        first = Named(stage, spec, "a")
+        await stage.until(lambda: len(gates.began) == 2)
+        await first.kill()
+        gates.began.clear()
+        gates.open(*range(20))
+        receive = WatchedSource.receive
+
+        async def without(source: WatchedSource, limit: int, wait_s: float) -> Sequence[Message]:
+            return [one for one in await receive(source, limit, wait_s) if one.offset >= 10]
+
+        monkeypatch.setattr(WatchedSource, "receive", without)  # the rest was compacted away
+        part = await Named(stage, spec, "b").part()
+        assert part.careful_until > 0
+        await stage.rest()
+        assert sorted(gates.began) == list(range(10, 20))
+        assert stage.position() == 20
 
 
 async def test_one_that_stops_in_good_order_is_not_taken_for_dead() -> None:
