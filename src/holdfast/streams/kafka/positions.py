@@ -2,8 +2,8 @@
 
 Not by the admin client of librdkafka (2.16.0), which crashes the process. Asked for a group that has moved to another
 coordinator, as in every restart of a broker, it looks for its own group, and has none. Asked for the ends of a topic
-that it does not know, it looks for the leaders on the thread of the caller; an answer that comes on its own at that moment
-frees what the caller is about to lock.
+that it does not know, it looks for the leaders on the thread of the caller, and an answer that comes on its own frees
+what the caller is about to lock.
 """
 
 from __future__ import annotations
