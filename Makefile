@@ -80,8 +80,9 @@ RELIABILITY := $(if $(QUICK)$(ARGS),$(FOUND),docs)/reliability.md
 # With brokers of their own beside them, the others would wait for a processor.
 STREAM_FAULTS := $(wildcard tests/faults/test_row36_*.py tests/faults/test_row*_streams.py)
 WAITS := -m waits -n 2 --dist worksteal
-# They bound times, so only those that wait run side by side. A process of its own survives what kills or hangs it.
-ALONE := -m 'not waits' $(if $(QUICK),,-n 1)
+BUSY := -m busy -n 2 --dist worksteal
+# The others bound times, so they run one by one. A process of its own survives what kills or hangs it.
+ALONE := -m 'not waits and not busy' $(if $(QUICK),,-n 1)
 LONG := $(if $(QUICK),,--timeout=900 --durations=25)
 # What the simulation and the soak leave here, before the page is written.
 SOAK ?= 30
@@ -101,6 +102,7 @@ faults: venv page servers ## inject faults, and write docs/reliability.md of wha
 	try $(BIN)/pytest $(STREAM_FAULTS) $(WAITS) $(LONG) $(ARGS); \
 	$(if $(BESIDES),try wait $$simulation; trap - EXIT INT TERM; cat $(FOUND)/simulation.log;) \
 	$(if $(BESIDES),try env HOLDFAST_PROPERTY=full $(BIN)/pytest tests/property $(LONG) -n 2;) \
+	try $(BIN)/pytest tests/faults $(BUSY) $(LONG) $(ARGS); \
 	try $(BIN)/pytest tests/faults $(if $(QUICK),,tests/browser/test_large_inbox.py) $(ALONE) $(LONG) $(ARGS); \
 	$(if $(BESIDES),try $(BIN)/python -m tests.faults.soak --store all --minutes $(SOAK) --out $(FOUND)/soak.json;) \
 	try $(BIN)/python -m tests.faults.write_report $(FOUND)/findings.jsonl $(RELIABILITY) $(BESIDES) $${failed:+--failed}; \

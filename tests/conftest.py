@@ -31,6 +31,7 @@ __all__ = [
 def pytest_configure(config: pytest.Config) -> None:
     """The marks of this project."""
     config.addinivalue_line("markers", "waits: mostly waits, so that others that do may run beside it")
+    config.addinivalue_line("markers", "busy: bounds no time, so that others that do not may run beside it")
 
 
 @pytest.fixture

@@ -36,6 +36,8 @@ def on(*names: str) -> pytest.MarkDecorator:
 every_store: Final = on("sqlite", "postgres", "redis")
 waits: Final = pytest.mark.waits
 """The test waits for leases and limits most of the time, and keeps no processor busy."""
+busy: Final = pytest.mark.busy
+"""The test keeps a processor busy and bounds no time, so that another one may run beside it."""
 full_only: Final = pytest.mark.skipif(not _IS_FULL, reason="full size only: make faults")
 """The test cannot be made small enough for the suite."""
 

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 from holdfast.ops.api import build_api
 from tests.faults.arena import Arena
-from tests.faults.conftest import every_store
+from tests.faults.conftest import busy, every_store
 from tests.faults.report import Report
 from tests.faults.web import UNLIMITED, asking
+
+pytestmark = busy
 
 REFUSED: Final = object()
 

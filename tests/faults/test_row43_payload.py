@@ -13,10 +13,12 @@ from holdfast.errors import Invalid
 from holdfast.runtime.runner import Room
 from holdfast.types import FailureType, JobState
 from tests.faults.arena import Arena
-from tests.faults.conftest import every_store
+from tests.faults.conftest import busy, every_store
 from tests.faults.engines import SqliteEngine
 from tests.faults.report import Figures, Report
 from tests.faults.workers import SETTINGS
+
+pytestmark = busy
 
 
 def deep(levels: int) -> list[Any]:

@@ -10,9 +10,11 @@ from urllib.parse import urlsplit
 
 from tests.faults.api_server import ApiProcess
 from tests.faults.arena import Arena
-from tests.faults.conftest import full_only
+from tests.faults.conftest import busy, full_only
 from tests.faults.report import Report
 from tests.faults.test_row43_bodies import BODIES, REFUSED, VALUES
+
+pytestmark = busy
 
 SIZES: Final = (1, 1_000, 1_000_000, 1_048_576, 1_048_577, 8_000_000, 64_000_000)
 LIMIT: Final = 1_048_576

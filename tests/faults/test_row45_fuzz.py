@@ -23,8 +23,10 @@ from holdfast.ops.api import ApiSettings, build_api
 from holdfast.ops.api.tokens import make_token
 from tests.faults.api_server import ApiProcess
 from tests.faults.arena import Arena
-from tests.faults.conftest import every_store, full_only
+from tests.faults.conftest import busy, every_store, full_only
 from tests.faults.report import Report
+
+pytestmark = busy
 
 TOKENS: Final = {f"fuzzer {n}": make_token(name=f"fuzzer {n}", role="admin") for n in range(40)}
 """Each may change 600 things a minute."""

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Final
 
 from tests.faults.api_server import ApiProcess
-from tests.faults.conftest import full_only
+from tests.faults.conftest import busy, full_only
 from tests.faults.report import Report
 from tests.faults.test_row47_credentials import BUILT, CREDENTIALS, RULES, expected
 from tests.faults.web import bearer
+
+pytestmark = busy
 
 NAMES: Final = ("id", "name", "key", "type", "file")
 WRONG: Final = frozenset({"garbage", "expired"})

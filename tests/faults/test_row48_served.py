@@ -6,9 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 from tests.faults.api_server import ApiProcess
-from tests.faults.conftest import full_only
+from tests.faults.conftest import busy, full_only
 from tests.faults.report import Report
 from tests.faults.test_row48_forgery import COOKIE, FORGERIES
+
+pytestmark = busy
 
 
 @full_only

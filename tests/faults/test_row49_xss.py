@@ -21,10 +21,12 @@ from tests.browser.conftest import QUEUES, fill
 from tests.browser.programs import Program, Served, Shop
 from tests.browser.tabs import GROWN, Chromium, Tab
 from tests.browser.test_hostile import LISTS
-from tests.faults.conftest import full_only
+from tests.faults.conftest import busy, full_only
 from tests.faults.report import Report
 from tests.faults.workers import ROOT
 from tests.servers import missing, program
+
+pytestmark = busy
 
 FORMULAS: Final = ("=cmd()|' /C calc'!A0", "+1+1", "-2+3", "@SUM(1)")
 STARTS: Final = ("=", "+", "-", "@", "\t", "\r")

@@ -9,9 +9,11 @@ import httpx
 
 from holdfast.ops.api import build_api
 from tests.faults.arena import Arena
-from tests.faults.conftest import every_store
+from tests.faults.conftest import busy, every_store
 from tests.faults.report import Figures, Report
 from tests.faults.web import UNLIMITED, asking
+
+pytestmark = busy
 
 HOSTILE: Final = (
     "' OR 1=1--",

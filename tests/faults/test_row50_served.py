@@ -9,9 +9,11 @@ import httpx
 from holdfast.ops.api.tokens import make_token
 from tests.faults.api_server import ApiProcess
 from tests.faults.arena import Arena
-from tests.faults.conftest import every_store, full_only
+from tests.faults.conftest import busy, every_store, full_only
 from tests.faults.report import Report
 from tests.faults.test_row50_injection import EXACT, FILTERS, HOSTILE, IN_BODIES, IN_PATHS, Attack
+
+pytestmark = busy
 
 TOKENS = {f"caller {number}": make_token(name=f"caller {number}", role="admin") for number in range(len(HOSTILE))}
 

@@ -15,10 +15,12 @@ from holdfast.ports import Claim, Exchange, Settlement, ValueChange, WorkerRecor
 from holdfast.types import Change, JobState, NewJob
 from tests.faults.api_server import ApiProcess
 from tests.faults.arena import Arena
-from tests.faults.conftest import every_store, full_only
+from tests.faults.conftest import busy, every_store, full_only
 from tests.faults.report import Report
 from tests.faults.web import UNLIMITED, asking
 from tests.faults.workers import CLOCK, poll
+
+pytestmark = busy
 
 
 class Bomb:

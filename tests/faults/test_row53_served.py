@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.api_server import ApiProcess
-from tests.faults.conftest import full_only
+from tests.faults.conftest import busy, full_only
 from tests.faults.engines import SqliteEngine
 from tests.faults.report import Report
 from tests.faults.test_row53_secrets import (
@@ -21,6 +21,8 @@ from tests.faults.test_row53_secrets import (
     logged,
     make_app,
 )
+
+pytestmark = busy
 
 
 @full_only

@@ -9,9 +9,11 @@ from holdfast.ports import Claim, Exchange, Settlement, WorkerRecord
 from holdfast.types import Change, NewJob
 from tests.faults.api_server import ApiProcess
 from tests.faults.arena import Arena
-from tests.faults.conftest import every_store, full_only
+from tests.faults.conftest import busy, every_store, full_only
 from tests.faults.report import Report
 from tests.faults.test_row54_tenants import ROUTES
+
+pytestmark = busy
 
 LISTS = ("/jobs", "/dead-letters", "/retry/dead-letters", "/dead-letters/groups")
 ASKED = ("", "?tenant=b", "?tenant=", "?text=b", "?tenant=a&tenant=b")

@@ -15,8 +15,10 @@ from holdfast.ports import Claim, Delivery, Exchange, Note, Settlement, Store, W
 from holdfast.runtime.worker import WorkerSettings
 from holdfast.types import Change, JobRecord, JobState, NewJob
 from tests.faults.arena import Arena
-from tests.faults.conftest import every_store
+from tests.faults.conftest import busy, every_store
 from tests.faults.report import Report
+
+pytestmark = busy
 
 OWNER: Final = "owner"
 FORGER: Final = "forger"

@@ -14,8 +14,10 @@ from holdfast.types import Change, JobState, NewJob
 from holdfast.wiring import open_store
 from tests.faults.arena import Arena
 from tests.faults.checker import Evidence, one_terminal
-from tests.faults.conftest import every_store
+from tests.faults.conftest import busy, every_store
 from tests.faults.report import Report
+
+pytestmark = busy
 
 
 @pytest.fixture

@@ -14,12 +14,14 @@ from typing import Final
 import pytest
 from msgspec import json
 
-from tests.faults.conftest import full_only, small_on
+from tests.faults.conftest import busy, full_only, small_on
 from tests.faults.engines import Engine, SqliteEngine
 from tests.faults.report import Report
 from tests.faults.test_mutations import FENCE, LATE_ACKNOWLEDGEMENT, SWEEP_GUARD, Edit, broken, store
 from tests.faults.workers import ROOT
 from tests.simulation.schedule import Summary
+
+pytestmark = busy
 
 __all__ = ["store"]
 ROW: Final = "45"
