@@ -13,7 +13,9 @@ from hypothesis import HealthCheck, Phase, settings
 from tests.faults.load import Dice
 
 SIZE: Final = os.environ.get("HOLDFAST_PROPERTY", "ci")
-_ELSEWHERE: Final = settings(database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_ELSEWHERE: Final = settings(
+    derandomize=False, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 # `make mutate` finds what there is to be found with fewer; the rest is for `make faults`.
 settings.register_profile("ci", derandomize=True, database=None, deadline=None, max_examples=60)
