@@ -10,18 +10,21 @@ import asyncio
 import re
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from msgspec import Struct, json
 
 from holdfast.clock import SystemClock
+from tests.faults.ledger import ClientLedger
 
 CLOCK: Final = SystemClock()
-_TOGETHER: Final = 16
+TOGETHER: Final = 16
 """Requests that are sent on one connection before the first of them is answered."""
 _STATUS: Final = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 _WAIT: Final = re.compile(rb"\r\nretry-after: (\d+)\r\n", re.IGNORECASE)
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: (\d+)\r\n", re.IGNORECASE)
 _OPENED_AT_ONCE: Final = 30
 
 
@@ -35,6 +38,8 @@ class Plan(Struct, kw_only=True):
     body: str = ""
     connections: int
     seconds: float
+    ledger: str = ""
+    """A file for the ids of all jobs that were acked."""
 
 
 class Asked(Struct, kw_only=True):
@@ -70,8 +75,9 @@ async def ask(plan: Plan) -> Asked:
     """Every connection sends some requests together, and the next ones when these are answered."""
     statuses: Counter[str] = Counter()
     waits = 0
+    made: list[str] = []
     began_s = CLOCK.monotonic()
-    batch = request_of(plan) * _TOGETHER
+    batch = request_of(plan) * TOGETHER
 
     async def one() -> None:
         nonlocal waits
@@ -81,15 +87,20 @@ async def ask(plan: Plan) -> Asked:
                 try:
                     while CLOCK.monotonic() - began_s < plan.seconds:
                         writer.write(batch)
-                        found = await _answers(reader, _TOGETHER)
-                        statuses.update(status.decode() for status in _STATUS.findall(found))
-                        waits += len(_WAIT.findall(found))
+                        for _ in range(TOGETHER):
+                            status, is_to_wait, body = await _answer(reader)
+                            statuses[status] += 1
+                            waits += is_to_wait
+                            if status == "201":
+                                made.append(json.decode(body)["id"])
                 finally:
                     writer.close()
             except (OSError, EOFError):
                 statuses["cut off"] += 1
 
     await asyncio.gather(*(one() for _ in range(plan.connections)))
+    if plan.ledger:
+        ClientLedger(Path(plan.ledger)).ack(made)
     return Asked(statuses=dict(statuses), waits=waits, took_s=CLOCK.monotonic() - began_s)
 
 
@@ -147,14 +158,12 @@ async def _connected(plan: Plan) -> tuple[asyncio.StreamReader, asyncio.StreamWr
     return await asyncio.open_connection(place.hostname, place.port, limit=1 << 22)
 
 
-async def _answers(reader: asyncio.StreamReader, count: int) -> bytes:
-    """So many answers, head and body."""
-    found = []
-    for _ in range(count):
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
-        found += [head, await reader.readexactly(int(length[1]) if length else 0)]
-    return b"".join(found)
+async def _answer(reader: asyncio.StreamReader) -> tuple[str, bool, bytes]:
+    """The next one: its status, whether it says how long to wait, and its body."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = _LENGTH.search(head)
+    body = await reader.readexactly(int(length[1]) if length else 0)
+    return _STATUS.findall(head)[0].decode(), _WAIT.search(head) is not None, body
 
 
 if __name__ == "__main__":

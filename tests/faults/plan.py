@@ -1,8 +1,12 @@
-"""The rows of the fault plan, and the parts that they make up in the report."""
+"""The rows of the fault plan, the stores of each, and the parts that they make up in the report."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
+
+Row = int | str
+"""A number of the plan; or a word, of what is none of its rows."""
 
 PARTS: Final = {
     "Workers": range(1, 14),
@@ -18,6 +22,8 @@ PARTS: Final = {
 """In the order of the report; rows of several parts are also run on streams."""
 WORDS: Final = {"ring": "Rings", "crawl": "Crawls", "soak": "Soak"}
 """What is no row of the plan, by the first word of its file."""
+LOAD: Final = "load"
+"""What the plan says of all rows that have no other."""
 ELSE: Final = "Other tests"
 STREAMS: Final = ("kafka", "redis streams", "streams")
 """How the names of these begin where others have a store."""
@@ -86,6 +92,39 @@ PLAN: Final = {
     61: "an old backup restored under running workers",
     62: "everything killed at once, without what was not synced",
 }
+
+STORES: Final = {"S": "sqlite", "P": "postgres", "R": "redis", "K": "kafka", "X": "redis streams"}
+"""By the letters of docs/explanation/faults.md."""
+STORES_OF: Final[Mapping[Row, str]] = {
+    row: letters
+    for letters, rows in {
+        "SPRKX": (6,),
+        "SPR": (*range(1, 6), *range(7, 14), 29, 35, 38, 39, 42, 43, 45, 50, 51, 54, 55, *range(58, 63), "crawl"),
+        "S": (*range(14, 19), 40, 41, 44, *range(47, 50), 53),
+        "P": range(19, 24),
+        "R": range(24, 29),
+        "PRKX": (30, 32),
+        "PR": (31, 33, 34, 37),
+        "KX": (36,),
+        "": (46, 52, 56, 57, "ring"),
+    }.items()
+    for row in rows
+}
+"""Where a whole run has to have tried each row; without a letter it needs no store. What is tried on others, such as
+the memory store, is tried besides.
+"""
+
+
+def named(row: Row) -> str:
+    """What a row is about, or a word."""
+    if isinstance(row, int):
+        return PLAN[row]
+    return "the load, where a row has no other" if row == LOAD else WORDS[row].lower()
+
+
+def is_on(store: str, found: str) -> bool:
+    """Whether a finding's store is this one, perhaps with its shards."""
+    return found == store or found.startswith(f"{store}, ")
 
 
 def part_of(row: str, store: str) -> str:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 from pathlib import Path
 from typing import Final
 
 import pytest
 from msgspec.structs import replace
 
-import holdfast
 from holdfast.runtime.runner import Room
 from tests.faults import checker
 from tests.faults.arena import Arena
 from tests.faults.conftest import every_store, waits
+from tests.faults.edited import copied, edit
 from tests.faults.test_row03_zombie import pause_past_the_lease
 from tests.faults.workers import SETTINGS, poll
 
@@ -53,15 +51,11 @@ def store(request: pytest.FixtureRequest) -> str:
     return str(request.node.callspec.params["engine"])
 
 
-def broken(folder: Path, edit: Edit) -> Path:
+def broken(folder: Path, change: Edit) -> Path:
     """A copy of the package with this edit."""
-    name, pattern, instead, times = edit
-    source = folder / "source"
-    shutil.copytree(Path(holdfast.__file__).parent, source / "holdfast", ignore=shutil.ignore_patterns("page"))
-    path = source / "holdfast" / "stores" / name
-    text, found = re.subn(pattern, instead, path.read_text())
-    assert found == times, f"{found} of {times} places in {name}"
-    path.write_text(text)
+    name, pattern, instead, times = change
+    source = copied(folder)
+    edit(source / "holdfast" / "stores" / name, pattern, instead, times)
     return source
 
 

@@ -16,14 +16,16 @@ from holdfast.types import JobRecord, JobState
 from tests.faults.checker import Evidence
 from tests.faults.conftest import pytest_handlecrashitem
 from tests.faults.ledger import Effect
+from tests.faults.left_out import LEFT_OUT
 from tests.faults.markdown import ROOT, safe
-from tests.faults.plan import ELSE, PARTS, PLAN, part_of
+from tests.faults.plan import ELSE, LOAD, PARTS, PLAN, STORES_OF, WORDS, Row, is_on, named, part_of
+from tests.faults.plan import STORES as PLACES
 from tests.faults.report import FINDINGS, Figures, Finding, figures_of, finding, keep, read, summed, told
 from tests.faults.soak import finding_of
 from tests.faults.soak_places import STORES
 from tests.faults.soak_plan import Soaked
 from tests.faults.soak_verdicts import Verdict
-from tests.faults.write_report import LEFT_OUT, Run, main, merged, objections, page
+from tests.faults.write_report import Run, main, merged, objections, page
 from tests.simulation.planted import PLANTED
 from tests.simulation.seeds import Found, Summary
 
@@ -126,7 +128,39 @@ def test_rows_without_a_finding_and_parts_that_are_left_out_are_told() -> None:
 def test_every_row_of_the_plan_has_a_part_and_a_reason_is_about_one_of_them() -> None:
     assert list(PLAN) == list(range(1, 63))
     assert {part_of(str(row), "sqlite") for row in PLAN} == set(PARTS)
-    assert LEFT_OUT.keys() <= PLAN.keys()
+    assert LEFT_OUT.keys() <= PLAN.keys() | WORDS.keys() | {LOAD}
+    assert STORES_OF.keys() == PLAN.keys() | WORDS.keys() - {"soak"}
+
+
+def test_a_part_that_is_left_out_may_be_of_no_row() -> None:
+    text = page(Run(findings=[KILLS], left_out={LOAD: "little", "soak": "short"}))
+    assert cells(text, LOAD) == [[LOAD, named(LOAD), "little"]]
+    assert cells(text, "soak") == [["soak", "soak", "short"]]
+
+
+def test_the_docs_say_on_which_stores_each_row_is_run() -> None:
+    text = (ROOT / "docs/explanation/faults.md").read_text()
+    table = text.partition("## What is injected")[2].partition("\n## ")[0]
+    told: dict[Row, set[str]] = {}
+    heads = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")][1:]
+    for words in ",".join(head for head in heads if head.strip()).split(","):  # without one it is more of the row above
+        row, *letters = words.split()[:2]
+        told.setdefault(int(row) if row.isdigit() else row, set()).update(*letters)
+    assert told == {**{row: set(letters) for row, letters in STORES_OF.items()}, "soak": set("SPR")}
+    assert {PLACES[letter] for letter in told["soak"]} == set(STORES)
+
+
+@pytest.mark.parametrize(
+    ("store", "found", "is_it"),
+    [
+        ("redis", "redis", True),
+        ("redis", "redis streams", False),
+        ("redis streams", "redis streams, 4 shards", True),
+        ("sqlite", "memory", False),
+    ],
+)
+def test_a_finding_is_on_its_store_whatever_its_shards(store: str, found: str, is_it: bool) -> None:
+    assert is_on(store, found) is is_it
 
 
 @pytest.mark.parametrize(
@@ -252,7 +286,11 @@ SOAKED: Final = Soaked(
 )
 EVERY_BUG: Final = replace(SIMULATED, planted=[replace(FOUND, name=bug.name) for bug in PLANTED])
 WHOLE: Final = Run(
-    findings=[Finding(row=str(row), store="sqlite", fault=PLAN[row], injected=1) for row in PLAN],
+    findings=[
+        Finding(row=str(row), store=store, fault=named(row), injected=1)
+        for row, letters in STORES_OF.items()
+        for store in ([PLACES[letter] for letter in letters] or ["none"])
+    ],
     simulation=EVERY_BUG,
     soaks=[replace(SOAKED, store=store) for store in STORES],
     size="full",
@@ -301,6 +339,11 @@ def test_a_planted_bug_that_was_not_found_is_said_and_not_kept() -> None:
 # ---------------------------------------------------------------- what is missing
 
 
+def without(row: str, store: str = "") -> Run:
+    """A whole run that lacks a row, or one of its stores."""
+    return replace(WHOLE, findings=[one for one in WHOLE.findings if (one.row, store or one.store) != (row, one.store)])
+
+
 def test_a_whole_run_that_has_everything_is_kept() -> None:
     assert list(objections(WHOLE)) == []
     assert WHOLE.is_kept
@@ -309,7 +352,12 @@ def test_a_whole_run_that_has_everything_is_kept() -> None:
 @pytest.mark.parametrize(
     ("run", "why"),
     [
-        (replace(WHOLE, findings=WHOLE.findings[1:]), f"**NOT RUN**: row 1, {PLAN[1]}"),
+        (without("1"), f"**NOT RUN**: row 1, {PLAN[1]}"),
+        (without("46"), f"**NOT RUN**: row 46, {PLAN[46]}"),
+        (without("54", "redis"), "**NOT RUN**: row 54 on redis"),
+        (without("30", "redis"), "**NOT RUN**: row 30 on redis"),
+        (without("crawl", "postgres"), "**NOT RUN**: crawls on postgres"),
+        (without("ring"), "**NOT RUN**: rings"),
         (replace(WHOLE, simulation=None), "**NOT RUN**: the simulation"),
         (replace(WHOLE, simulation=replace(EVERY_BUG, seeds=0)), "**NOT RUN**: the simulation"),
         (
@@ -331,7 +379,8 @@ def test_a_whole_run_that_has_everything_is_kept() -> None:
         (replace(WHOLE, is_failed=True), "**NOT KEPT**: a command of this run has failed; what it printed says why"),
     ],
     ids=[
-        *("a row", "the simulation", "its seeds", "a plant", "a violation"),
+        *("a row", "one without a store", "a store of a row", "a store beside a stream", "a store of crawls", "rings"),
+        *("the simulation", "its seeds", "a plant", "a violation"),
         *("the soak", "a store", "a loss", "a verdict", "all verdicts", "a command"),
     ],
 )

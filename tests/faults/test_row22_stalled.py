@@ -23,6 +23,7 @@ from tests.faults.workers import CLOCK, LEASE_S, SETTINGS, SWEEP_S, poll
 
 pytestmark = waits
 JOBS = 40
+LONG_JOBS = 8
 MOST_REPLIES = 8
 LIMIT_S = 1.0
 FREE_WITHIN_S = 6.0
@@ -62,11 +63,11 @@ def test_a_locked_row_is_passed_over_and_runs_as_soon_as_it_is_free(arena: Arena
 def test_no_transaction_is_open_while_jobs_run(arena: Arena, report: Report) -> None:
     engine = arena.engine
     assert isinstance(engine, PostgresEngine)
-    arena.enqueue([arena.call("work", n, seconds=1.0) for n in range(8)])
+    arena.enqueue([arena.call("work", n, seconds=1.0) for n in range(LONG_JOBS)])
     looks, open_ones = 0, []
     with arena.fleet() as fleet:
         fleet.start(ROOM)
-        poll(lambda: arena.started() == 8, 20, "all jobs run")
+        poll(lambda: arena.started() == LONG_JOBS, 20, "all jobs run")
         CLOCK.sleep(0.1)  # the claim has been answered, but may not have been put away
         while all(one.what == "start" for one in arena.effects()):
             open_ones += engine.sql(
@@ -81,9 +82,9 @@ def test_no_transaction_is_open_while_jobs_run(arena: Arena, report: Report) -> 
     assert looks > 5
     report(
         "jobs that run for long, and a look at every open transaction",
-        injected=looks,
+        injected=LONG_JOBS,
         figures=figures_of(evidence),
-        note=f"transactions that were open while jobs ran {len(open_ones)}",
+        note=f"transactions that were open while jobs ran {len(open_ones)}, at {looks} looks",
     )
 
 

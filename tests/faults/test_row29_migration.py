@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,12 +11,12 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-import holdfast
 from holdfast.errors import StoreError
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
 from tests.faults.checker import Sample
 from tests.faults.conftest import every_store, full_only, on
+from tests.faults.edited import copied, edit
 from tests.faults.engines import Engine, PostgresEngine, SqliteEngine
 from tests.faults.ledger import ClientLedger
 from tests.faults.report import Report, figures_of
@@ -153,17 +153,14 @@ def _ledgers(paths: Sequence[Path]) -> tuple[list[str], list[str]]:
 
 def version_before(folder: Path, name: str) -> Path:
     """A copy of the package as it was before the newest migration of a store."""
-    source = folder / "source"
-    shutil.copytree(Path(holdfast.__file__).parent, source / "holdfast", ignore=shutil.ignore_patterns("page"))
+    source = copied(folder)
     stores = source / "holdfast" / "stores"
     newest = max((stores / name / "migrations").glob("*.sql"))
     assert newest.name == LAST[name], "there is a newer migration: say here what the version before it was like"
     newest.unlink()
     for path, (now, before) in UNUSED.items():
         if path.startswith(name):
-            text = (stores / path).read_text()
-            assert text.count(now) == 1, path
-            (stores / path).write_text(text.replace(now, before))
+            edit(stores / path, re.escape(now), before)
     return source
 
 

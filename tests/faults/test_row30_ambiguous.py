@@ -15,7 +15,7 @@ from holdfast.clock import new_id, new_token
 from holdfast.errors import StoreError
 from holdfast.ports import Claim, Delivery, Exchange, Note, Operation, Settlement, Store, ValueChange, WorkerRecord
 from holdfast.testing import FaultProxy
-from holdfast.types import Attempt, Change, JobState, NewJob
+from holdfast.types import Attempt, Change, JobState, NewJob, Notes
 from tests.faults.conftest import on
 from tests.faults.engines import PostgresEngine, RedisEngine
 from tests.faults.report import Report
@@ -113,6 +113,8 @@ def note(line: Line, queue: str) -> None:
     delivery = _started(line, queue)
     what = Note(id=delivery.id, token=delivery.token, step=("one", b"1"))
     assert line.ask(lambda store: store.note(what)) is True
+    (record,) = line.look(lambda store: store.get([delivery.id]))
+    assert record.notes == Notes(steps={"one": b"1"})
 
 
 def replay(line: Line, queue: str) -> None:

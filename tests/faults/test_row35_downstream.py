@@ -124,14 +124,18 @@ def test_a_shared_breaker_spares_a_service_that_is_down_and_no_job_is_lost(
         one.job for one in calls
     )
     while_open = 0
+    through: dict[Mode, int] = {}
+    in_flight: dict[Mode, int] = {}
     for mode in FAULTY:
         first, then = watch.split(mode)
         opened_at = watch.opens_at[mode] - RECOVERY_S
         while_open += sum(one.at > opened_at for one in first)
+        through[mode] = len(first)
+        in_flight[mode] = most_in_flight(then)
         # Those that are in flight, and before them one less than opens it: of each worker, while all that they have to
         # tell each other is on its way.
-        assert len(first) <= workers * (THRESHOLD - 1 + ROOM.threads), f"in mode {mode}: {first}"
-        assert most_in_flight(then) <= TRIALS, f"in mode {mode}: {then}"
+        assert through[mode] <= workers * (THRESHOLD - 1 + ROOM.threads), f"in mode {mode}: {first}"
+        assert in_flight[mode] <= TRIALS, f"in mode {mode}: {then}"
     opened_s = watch.opens_at["fail"] - RECOVERY_S - downstream.calls("fail")[0].at
     closed_s = _ended(downstream.calls("ok"), TRIALS) - watch.began_s["ok"]
     report(
@@ -139,9 +143,10 @@ def test_a_shared_breaker_spares_a_service_that_is_down_and_no_job_is_lost(
         injected=3,
         figures=figures_of(evidence),
         note=(
-            f"{THRESHOLD} failures over {workers} workers open the breaker, after {opened_s:.2f} s; calls begun in "
-            f"the {RECOVERY_S:g} s after that {while_open}; trials in flight at most {TRIALS}; closed "
-            f"{closed_s:.2f} s after it was well"
+            f"calls of {workers} workers that came through before they were kept back: {through['fail']} that failed, "
+            f"{through['hang']} that hung (threshold {THRESHOLD}), {while_open} of them begun after it had opened; "
+            f"open after {opened_s:.2f} s; trials in flight at most {max(in_flight.values())}; closed {closed_s:.2f} s "
+            "after it was well"
         ),
         seed=dice.seed,
     )

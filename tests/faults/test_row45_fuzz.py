@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, seed, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.failures import FailureGroup
 from schemathesis.core.result import Ok
@@ -24,6 +24,7 @@ from holdfast.ops.api.tokens import make_token
 from tests.faults.api_server import ApiProcess
 from tests.faults.arena import Arena
 from tests.faults.conftest import busy, every_store, full_only
+from tests.faults.load import Dice
 from tests.faults.report import Report
 
 pytestmark = busy
@@ -39,6 +40,7 @@ EXAMPLES: Final = 40
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_no_request_at_random_breaks_the_running_server(arena: Arena, tmp_path: Path, report: Report) -> None:
     ids = arena.enqueue([arena.call("work", number) for number in range(20)])
+    dice = Dice()
     tried: Counter[str] = Counter()
     failed: list[str] = []
     with ApiProcess(tmp_path, arena.engine.url, tokens=TOKENS, options=["--allow-simulation"]) as server:
@@ -47,7 +49,7 @@ def test_no_request_at_random_breaks_the_running_server(arena: Arena, tmp_path: 
         found = [one.ok() for one in document.get_all_operations() if isinstance(one, Ok)]
         assert len(found) > 50, "the document has lost its operations: this run shows nothing"
         for operation in found:
-            _try_out(operation, server, ids, tried, failed)
+            _try_out(operation, server, dice, ids, tried, failed)
         with server.client("fuzzer 0") as client:
             assert client.get("/health/live").status_code == 200
         assert "Traceback" not in server.log, server.log[-2000:]
@@ -59,18 +61,21 @@ def test_no_request_at_random_breaks_the_running_server(arena: Arena, tmp_path: 
     report(
         f"requests made at random for the {len(found)} operations of the server's document",
         injected=asked,
-        note=f"failures 0; answers {statuses}",
+        note=f"failures {len(failed)}; answers {statuses}",
+        seed=dice.seed,
     )
 
 
-def _try_out(operation: Any, server: ApiProcess, ids: Sequence[str], tried: Counter[str], failed: list[str]) -> None:
+def _try_out(
+    operation: Any, server: ApiProcess, dice: Dice, ids: Sequence[str], tried: Counter[str], failed: list[str]
+) -> None:
     # Arguments have types of their own, which the document does not know; and `/health` is 503 when it is unhealthy.
     excluded = [positive_data_acceptance, *([not_a_server_error] if operation.path == "/health" else [])]
 
+    @seed(f"{dice.seed} {operation.method} {operation.path}")
     @settings(
         max_examples=EXAMPLES,
         deadline=None,
-        derandomize=True,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),

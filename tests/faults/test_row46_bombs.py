@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +23,6 @@ STORE: Final = "any"
 LIMIT_MS: Final = 50.0
 END_OF_TIME: Final = 253_402_200_000.0
 """In the last days of the year 9999."""
-TICKS_A_SECOND: Final = 100
 
 REFUSED: Final[dict[str, Callable[[], object]]] = {
     f"cron {line[:24]!r}": lambda line=line: Cron(line)
@@ -82,13 +82,13 @@ FILTERS: Final = (
 )
 
 
-def took_ms(call: Callable[[], object]) -> float:
-    """The least work of three times: what else runs on the machine is not counted."""
+def took_ms(call: Callable[[], object], work_s: Callable[[], float] = time.thread_time) -> float:
+    """The least work of three times: what else runs on the machine, or in a server meanwhile, is not counted."""
 
     def once() -> float:
-        began_s = time.thread_time()
+        began_s = work_s()
         call()
-        return (time.thread_time() - began_s) * 1000
+        return (work_s() - began_s) * 1000
 
     return min(once() for _ in range(3))
 
@@ -113,10 +113,9 @@ def test_what_would_take_for_ever_is_refused_or_answered_at_once(report: Report)
     )
 
 
-def _work_ms(pid: int) -> float:
-    """What a process has worked so far, of its user's time and the system's."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * 1000 / TICKS_A_SECOND
+def _work_s(pid: int) -> float:
+    """What all threads of another process have worked so far: Linux numbers its processor clock by its id."""
+    return time.clock_gettime(~pid << 3 | 2)  # noqa: TID251 - work, not time
 
 
 @full_only
@@ -126,19 +125,24 @@ def test_a_filter_is_no_pattern_and_no_template_to_the_server(tmp_path: Path, re
             value: Any = {"task": "echo", "arguments": {"value": "a" * 5_000 + "!"}}
             client.post("/jobs", json=value).raise_for_status()
         assert len(client.get("/jobs", params={"text": "a!"}).json()["items"]) == 10, "no filter finds anything"
-        before_ms = _work_ms(server.pid)
-        asked = 0
+        took: dict[str, float] = {}
+        statuses: Counter[int] = Counter()
         for text in FILTERS:
             for params in ({"text": text}, {"task": text}, {"user": text}, {"cursor": text}):
                 answer = client.get("/jobs", params=params)
-                asked += 1
+                statuses[answer.status_code] += 1
                 assert answer.status_code in {200, 422}, (params, answer.status_code)
                 assert answer.status_code == 422 or answer.json()["items"] == [], f"{params} was taken for a pattern"
                 assert "49" not in answer.text.replace(text, ""), "a template was filled in"
-        took = (_work_ms(server.pid) - before_ms) / asked
-    assert took <= LIMIT_MS
+                took[str(params)] = took_ms(
+                    lambda params=params: client.get("/jobs", params=params),  # type: ignore[misc]
+                    lambda: _work_s(server.pid),
+                )
+    slowest = max(took, key=lambda name: took[name])
+    assert 0.0 < took[slowest] <= LIMIT_MS, f"{slowest}: {took[slowest]:.1f} ms"
     report(
         "patterns that backtrack, and templates, as filters of the running server",
-        injected=asked,
-        note=f"all taken as text, 5xx 0, {took:.1f} ms of the server's work each on average",
+        injected=len(took),
+        note=f"all taken as text, answers {dict(sorted(statuses.items()))}, at most {took[slowest]:.1f} ms of the "
+        f"server's work each ({slowest})",
     )

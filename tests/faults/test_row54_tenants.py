@@ -21,6 +21,13 @@ from tests.faults.web import UNLIMITED, asking, bearer, first_of
 from tests.faults.workers import CLOCK
 
 STORE: Final = "memory"
+WAITING: Final = 20
+SHORTEST_S: Final = 0.02
+"""Of waits below this, those alone being of some 5 ms, it is the machine that is measured: so long another process may
+have the processor.
+"""
+MOST_TRIES: Final = 3
+"""Others on the machine only ever make waits longer; a flood makes them so each time."""
 ROUTES: Final = (
     "GET /jobs/{}",
     "POST /jobs/{}/cancel",
@@ -217,13 +224,19 @@ def test_a_noisy_tenant_does_not_hold_up_the_other(report: Report) -> None:
     assert max(ended) - (quiet[0].record.created_at or 0.0) < 1.0
     report(
         "a tenant enqueues many jobs before the other",
-        injected=order.count("noisy"),
-        note=f"all {len(quiet)} jobs of the other were among the first {last + 1} to run",
+        injected=1,
+        note=f"{order.count('noisy')} of them; all {len(quiet)} jobs of the other were among the first {last + 1} to "
+        "run",
     )
 
 
-async def waits_s(path: Path, flood: int) -> list[float]:
-    """How long 20 jobs of one tenant waited for their start, behind so many of another; shortest first."""
+def _is_short_enough(alone: float, flooded: float) -> bool:
+    """Whether a flood no more than doubles the wait. Without the rate it is half a second and more."""
+    return flooded <= 2 * max(alone, SHORTEST_S)
+
+
+async def longest_wait_s(path: Path, flood: int) -> float:
+    """How long one of some jobs of one tenant waited at most for its start, behind so many of another."""
     app = App(f"sqlite:///{path}")
 
     @app.task(name="serve", rate={"tenant": "40/second"}, breaker=None)
@@ -235,27 +248,29 @@ async def waits_s(path: Path, flood: int) -> list[float]:
     working = asyncio.create_task(worker.run())
     quiet = serve.options(tenant="quiet")
     jobs = []
-    for _ in range(20):
+    for _ in range(WAITING):
         await CLOCK.asleep(0.03)
         jobs.append(await quiet.aenqueue())
     records = [(await job.await_(30)).record for job in jobs]
     worker.stop()
     await working
     await app.aclose()
-    return sorted(one.attempts[0].started_at - one.created_at for one in records)
+    return max(one.attempts[0].started_at - one.created_at for one in records)
 
 
 async def test_under_a_tenant_rate_a_hundredfold_flood_does_not_double_the_others_wait(
     tmp_path: Path, report: Report
 ) -> None:
     flood = 2000
-    alone = (await waits_s(tmp_path / "alone.db", 0))[-1]
-    flooded = (await waits_s(tmp_path / "flooded.db", flood))[-1]
-    # Below a tenth of a second it is the machine that is measured. Without the rate it is half a second and more.
-    assert flooded <= 2 * max(alone, 0.1)
+    tries: list[tuple[float, float]] = []
+    while not tries or (len(tries) < MOST_TRIES and not _is_short_enough(*tries[-1])):
+        alone = await longest_wait_s(tmp_path / f"alone {len(tries)}.db", 0)
+        tries.append((alone, await longest_wait_s(tmp_path / f"flooded {len(tries)}.db", flood)))
+    alone, flooded = tries[-1]
+    assert _is_short_enough(alone, flooded), tries
     report(
         "a tenant floods, a hundred jobs for each of the other's",
-        injected=flood,
-        note=f"the other's p99 wait {flooded:.3f} s, alone {alone:.3f} s",
+        injected=1,
+        note=f"of {flood:,} jobs; the other's longest wait of {WAITING} {flooded:.3f} s, alone {alone:.3f} s",
         store="sqlite",
     )

@@ -51,14 +51,15 @@ def test_a_scanner_finds_nothing_that_is_high(tmp_path: Path, report: Report) ->
     found = scanned(ROOT / "src")
     severities = Counter(one["issue_severity"] for one in found)
     assert severities["HIGH"] == 0
-    assert [one for one in found if one["test_id"] in NEVER] == []
+    never = [one for one in found if one["test_id"] in NEVER]
+    assert never == []
     medium = {(Path(one["filename"]).name, one["test_id"]) for one in found if one["issue_severity"] == "MEDIUM"}
     assert medium <= KNOWN, "something new: look at it, then mend it or add it here"
     report(
         "bandit over the source, after it has found two planted holes",
         injected=2,
-        note=f"high 0, medium {severities['MEDIUM']} (all looked at), low {severities['LOW']}; "
-        f"{', '.join(NEVER)}: none. Advisories are not looked up: that needs a database elsewhere.",
+        note=f"high {severities['HIGH']}, medium {severities['MEDIUM']} (all looked at), low {severities['LOW']}; "
+        f"{', '.join(NEVER)}: {len(never)}. Advisories are not looked up: that needs a database elsewhere.",
     )
 
 

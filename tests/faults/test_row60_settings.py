@@ -7,8 +7,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,7 +17,8 @@ import pytest
 from tests.faults.conftest import full_only
 from tests.faults.fuse_mount import fuse_folder
 from tests.faults.report import Report
-from tests.servers import PostgresServer, RedisServer, free_port, missing
+from tests.faults.small_disk import small_disk
+from tests.servers import PostgresServer, RedisServer, free_port
 
 SHOP: Final = """
 import os
@@ -169,7 +169,8 @@ def test_a_file_that_cannot_be_the_store_is_refused_in_one_line(desk: Desk, repo
     desk.refuses("no database", Wrong("text.db", store="sqlite:///text.db"))
     desk.refuses("another program's", Wrong("belongs to another program", store="sqlite:///other.db"))
     desk.refuses("a newer Holdfast's", Wrong("made by a newer Holdfast", store="sqlite:///newer.db"))
-    with _small_disk(folder / "disk") as disk:
+    (folder / "disk").mkdir()
+    with small_disk(folder / "disk", 8) as disk:
         desk.fill(f"sqlite:///{disk}/shop.db")
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         desk.refuses("on a read-only disk", Wrong("shop.db", store=f"sqlite:///{disk}/shop.db"))
@@ -217,18 +218,6 @@ def test_a_redis_that_cannot_be_the_store_is_refused_in_one_line(
     with redis_server.client() as client:
         assert client.get(f"{{{theirs}}}:meta") == b"another program's", "what is another's was touched"
     report("Redis servers that cannot be the store", injected=5, note=_shown(desk.messages), store="redis")
-
-
-@contextmanager
-def _small_disk(folder: Path) -> Iterator[Path]:
-    folder.mkdir()
-    if os.geteuid() != 0:
-        missing("A DISK CAN ONLY BE MOUNTED BY ROOT")
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def _sql(path: Path, statements: str) -> None:

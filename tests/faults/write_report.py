@@ -19,34 +19,17 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from holdfast.clock import SystemClock
+from tests.faults.left_out import LEFT_OUT
 from tests.faults.machine import made_on
 from tests.faults.markdown import KEPT, NOT_FOUND, NOT_RUN, number, safe, table
-from tests.faults.plan import ELSE, PARTS, PLAN, WORDS, part_of
+from tests.faults.plan import ELSE, PARTS, PLAN, STORES_OF, WORDS, Row, is_on, named, part_of
+from tests.faults.plan import STORES as PLACES
 from tests.faults.report import Finding, counted, read, summed
 from tests.faults.soak import finding_of
 from tests.faults.soak_places import STORES
 from tests.faults.soak_plan import Soaked
 from tests.simulation.planted import PLANTED
 from tests.simulation.seeds import Summary
-
-LEFT_OUT: Final[Mapping[int, str]] = {
-    2: "each of 200 places: those beyond the third are tried by chance, as far as they are reached or there is time",
-    23: "a million jobs, of which 240,000 are run; and claims that are five times as slow at most, whatever is dead: "
-    "dead rows slow them down, so their p10 is bounded up to the number that health tells of",
-    35: "a breaker that opens after its threshold and what is in flight: up to its threshold of each worker may come "
-    "first, while what they have to tell each other is on its way",
-    37: "SQLite, whose processes share one machine and so one clock, which row 38 sets",
-    40: "syncs that fail or are slow on the servers' own disks: what PostgreSQL and Redis do then is theirs",
-    41: "the servers' own disks turned read-only, likewise",
-    42: "ten million jobs, which take half an hour: HOLDFAST_BACKLOG=10000000 runs them on SQLite",
-    44: "5,000 requests a second, from clients that share two processors with the server; what was reached is above",
-    45: "atheris on the parsers: hypothesis feeds them, in tests/property and tests/unit",
-    53: "an option to encrypt arguments and results at rest: there is none, who can read the store reads them",
-    57: "semgrep, whose rules would be those that ruff and bandit hold; and advisories, which are kept elsewhere",
-    60: "NFS, for which there is no server here: FUSE stands in for it",
-    62: "a power cut of PostgreSQL and Redis: their servers' own files are not modelled, and a disk's word is taken",
-}
-"""Parts of the plan that this kind of machine cannot do, or not in this time, each with the reason."""
 
 _HEAD: Final = """\
 # Reliability, measured
@@ -80,10 +63,12 @@ class Run(Struct, kw_only=True):
     made_on: str = ""
     """When, and on what."""
     is_whole: bool = False
-    """Whether it was to show everything: each row of the plan, the simulation with each bug, the soak of each store."""
+    """Whether it was to show everything: each row of the plan on each of its stores, the simulation with each bug, the
+    soak of each store.
+    """
     is_failed: bool = False
     """Whether one of the commands before has failed, for whatever reason."""
-    left_out: Mapping[int, str] = {}
+    left_out: Mapping[Row, str] = {}
 
     @property
     def is_kept(self) -> bool:
@@ -121,7 +106,14 @@ def _named(one: Finding) -> str:
 
 def _missing(run: Run) -> Iterator[str]:
     """What the whole plan has, and this run does not, in words."""
-    yield from (f"row {row}, {PLAN[row]}" for row in _rows_without(run))
+    for row in sorted(STORES_OF, key=[*PLAN, *WORDS].index):
+        found = {one.store for one in run.findings if one.is_run and one.row == str(row)}
+        name = f"row {row}" if isinstance(row, int) else named(row)
+        if not found:
+            yield f"{name}, {PLAN[row]}" if isinstance(row, int) else name
+            continue
+        wanted = [PLACES[letter] for letter in STORES_OF[row]]
+        yield from (f"{name} on {store}" for store in wanted if not any(is_on(store, one) for one in found))
     if run.simulation is None or not run.simulation.seeds:
         yield "the simulation"
     planted = {one.name for one in run.simulation.planted} if run.simulation else frozenset()
@@ -231,7 +223,7 @@ def _without(run: Run) -> Iterator[str]:
     if missing := [[str(row), PLAN[row], NOT_RUN] for row in _rows_without(run)]:
         yield "## Rows of the plan without a finding\n\n" + table(("row", "fault", "why"), missing)
     if run.left_out:
-        lines = [[str(row), PLAN[row], why] for row, why in run.left_out.items()]
+        lines = [[str(row), named(row), why] for row, why in run.left_out.items()]
         yield "## Parts of the plan that are left out\n\n" + table(("row", "fault", "what, and why"), lines)
 
 

@@ -626,7 +626,7 @@ def test_two_stores_answer_the_same_whatever_happens(place: Place, request: pyte
             injected=sum(steps),
             figures=Figures(),
             note=f"{len(steps):,} cases, failures 0: every answer, record and sum the same after each step",
-            seed="",
+            seed=str(request.config.getoption("hypothesis_seed") or ""),
             test=request.node.nodeid,
         )
     )
