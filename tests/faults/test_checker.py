@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.types import JobRecord, JobState
 from tests.faults import checker
-from tests.faults.checker import Evidence, Fault, Limit, Sample, Transition, check
+from tests.faults.checker import SETTLED_S, Evidence, Fault, Limit, Sample, Transition, check
 from tests.faults.ledger import ClientLedger, Effect, EffectLedger
 
 
@@ -67,7 +67,6 @@ def with_effects(*effects: Effect) -> Break:
     return lambda run: replace(run, effects=[*run.effects, *effects])
 
 
-STOPPED = Effect("c", 1, "t1", "stop", "work", 10, 1, 2.5)
 BROKEN: list[tuple[str, Break]] = [
     ("I1 lost", lambda run: replace(run, acked=[*run.acked, "d"])),
     ("I1 unfinished", with_job(record("a", JobState.RUNNING))),
@@ -92,6 +91,7 @@ BROKEN: list[tuple[str, Break]] = [
     ),
     ("I3 duplicate", lambda run: replace(run, faults=[Fault("kill", 99, 2.5, 2.6)])),
     ("I3 duplicate", lambda run: replace(run, faults=[Fault("kill", 10, 1.8, 1.9)])),
+    ("I3 duplicate", with_effects(Effect("a", 2, "t2", "start", "work", 11, 1, 4.0))),  # it ended long before the kill
     (
         "I4 too many",
         with_effects(
@@ -136,12 +136,41 @@ def test_a_stale_holder_that_begins_late_is_explained_by_what_held_it_up_alone()
     assert len(checker.bounded_duplicates(stale(Fault("pause", 30, 1.0, 1.1)))) == 1
 
 
+def again(*faults: Fault, hindrances: Sequence[Fault] = ()) -> list[str]:
+    """What is said of job a, which ended at 1.1 in process 10, and ran again in another one at 9.0."""
+    run = good()
+    effects = [one for one in run.effects if one.job == "a"] + [Effect("a", 2, "t2", "start", "work", 11, 1, 9.0)]
+    return checker.bounded_duplicates(replace(run, effects=effects, faults=faults, hindrances=hindrances))
+
+
+def test_a_run_that_ended_just_before_a_fault_or_within_it_may_not_have_been_settled() -> None:
+    just_before, long_before = 1.1 + SETTLED_S - 0.01, 1.1 + SETTLED_S + 0.01
+    assert again(Fault("kill", 10, just_before, just_before)) == []
+    assert again(Fault("outage", 10, 0.5, 5.0)) == []
+    assert len(again(Fault("kill", 10, long_before, long_before))) == 1
+    assert len(again(Fault("outage", 10, long_before, 8.0))) == 1, "the store was there for long enough"
+
+
+def test_time_in_which_a_worker_was_kept_from_settling_does_not_count() -> None:
+    kill = Fault("kill", 10, 4.0, 4.0)
+    assert again(kill, hindrances=[Fault("slow", 10, 1.0, 3.5)]) == []
+    assert again(kill, hindrances=[Fault("slow", 10, 2.5, 3.9), Fault("slow", 10, 1.2, 2.0), kill]) == []
+    assert len(again(kill, hindrances=[Fault("slow", 10, 1.0, 2.9)])) == 1, "it had the time after that"
+    assert len(again(kill, hindrances=[Fault("slow", 10, 2.2, 3.9)])) == 1, "it had the time before that"
+    assert len(again(kill, hindrances=[Fault("slow", 11, 1.0, 4.0)])) == 1, "another one was slow"
+    assert len(again(hindrances=[Fault("slow", 10, 1.0, 9.0)])) == 1, "nothing has hit it"
+
+
 def test_a_job_that_was_removed_on_purpose_is_not_lost() -> None:
     assert check(replace(good(), acked=["a", "b", "c", "d"], removed=frozenset({"d"}))) == []
 
 
 def test_recoveries_are_measured_from_the_fault_to_the_next_start() -> None:
     assert list(checker.recoveries(good())) == [("c", 1.5)]
+
+
+def test_where_nobody_was_there_to_run_them_no_recovery_is_late() -> None:
+    assert check(replace(good(), recovery_s=None)) == []
 
 
 def test_a_job_that_was_blamed_for_its_worker_waits_like_any_retry() -> None:

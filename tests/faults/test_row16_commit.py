@@ -87,8 +87,8 @@ def _check(arena: Arena) -> Figures:
     arena.client = ClientLedger(arena.folder / "client")
     arena.app.run_until_idle()
     evidence = arena.evidence()
-    dead = {one.pid for one in evidence.effects} - {os.getpid()}
-    faults = [Fault("kill", pid, killed_s, killed_s) for pid in dead]
+    last = {one.pid: one.at for one in evidence.effects if one.pid != os.getpid()}
+    faults = [Fault("kill", pid, at, killed_s) for pid, at in last.items()]
     evidence = replace(evidence, faults=faults, recovery_s=10.0)
     assert checker.check(evidence) == []
     arena.close()

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from holdfast.ports import Count, Stats, Tally
 from holdfast.types import JobRecord, JobState
 from tests.faults import soak_ledger
-from tests.faults.checker import quantile
+from tests.faults.checker import SETTLED_S, quantile
 from tests.faults.conftest import full_only, waits
 from tests.faults.report import Figures, Report
 from tests.faults.soak import finding_of
@@ -327,6 +327,19 @@ def test_a_kill_excuses_what_its_process_had_begun_and_nothing_else(tmp_path: Pa
     assert book.unexcused() == [4]
     assert book.twice == 2, "2 and 4"
     assert len(book.recoveries_s) == 2
+
+
+def test_a_kill_excuses_nothing_that_had_ended_long_before(tmp_path: Path) -> None:
+    pen, book = EffectPen(tmp_path), EffectBook(tmp_path)
+    for number in (1, 2):
+        pen.write(number, "start")
+    pen.write(2, "end")
+    assert book.excuse(os.getpid(), CLOCK.monotonic() + SETTLED_S + 0.1) == 1, "one was running"
+    later = EffectPen(tmp_path)
+    for number in (1, 2):
+        later.write(number, "start")
+    book.fold()
+    assert book.unexcused() == [2]
 
 
 def test_what_was_read_is_removed_and_a_torn_line_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
