@@ -82,8 +82,8 @@ class Evidence(Struct, kw_only=True):
     max_retries: Mapping[str, int] = {}
     """By task: those whose attempts are bounded in this run."""
     limits: Sequence[Limit] = ()
-    recovery_s: float | None = 3.5
-    """Lease, sweep interval and a second; None where it is not bounded."""
+    recovery_s: float | None = None
+    """What a fault cut off runs again within this, by `workers.recovery_bound`; None where that is not bounded."""
 
 
 class Run(Struct, frozen=True):
@@ -245,6 +245,15 @@ def recoveries(evidence: Evidence) -> Iterator[tuple[str, float]]:
                 between = _between(history[job], run.start.token, following.start.token)
                 if hits and all(one.after != "retrying" for one in between):
                     yield job, (following.start.at - min(hits)) / max(1, _deaths(between))
+
+
+def told_bound(evidence: Evidence) -> str:
+    """What a finding adds of how soon what was cut off had to run again, and did."""
+    took = [took_s for _, took_s in recoveries(evidence)]
+    if evidence.recovery_s is None:
+        return ""
+    cut = f"{len(took)} jobs cut off, running again after at most {max(took):.2f} s" if took else "no job cut off"
+    return f", {cut} (bound {evidence.recovery_s:.1f} s)"
 
 
 def _leases(evidence: Evidence) -> dict[tuple[str, str], int]:

@@ -12,6 +12,8 @@ from holdfast.types import JobRecord, JobState
 from tests.faults import checker
 from tests.faults.checker import SETTLED_S, Evidence, Fault, Limit, Sample, Transition, check
 from tests.faults.ledger import ClientLedger, Effect, EffectLedger
+from tests.faults.outages import HEARD_S, outage_faults
+from tests.faults.workers import LEASE_S, SWEEP_S, recovery_bound
 
 
 def record(name: str, state: JobState = JobState.COMPLETED, attempt: int = 1, **fields: object) -> JobRecord:
@@ -167,6 +169,31 @@ def test_a_job_that_was_removed_on_purpose_is_not_lost() -> None:
 
 def test_recoveries_are_measured_from_the_fault_to_the_next_start() -> None:
     assert list(checker.recoveries(good())) == [("c", 1.5)]
+
+
+def test_the_bound_of_a_recovery_grows_only_for_reasons() -> None:
+    usual_s = LEASE_S + SWEEP_S + 1.0
+    assert recovery_bound() == recovery_bound(start_s=0.9) == recovery_bound(start_s=0.4, in_turn=2) == usual_s
+    assert recovery_bound(start_s=1.5) == usual_s + 0.5
+    assert recovery_bound(start_s=1.5, in_turn=2, at_once=3) == usual_s + 8.0
+    assert recovery_bound(LEASE_S + 1.0, blocked_s=4.0, sweeps=2) == usual_s + 1.0 + 4.0 + SWEEP_S
+    assert recovery_bound(away_s=3.0) == usual_s - LEASE_S + 3.0 + 5.0, "those who ask again pause for up to 5 s"
+    assert recovery_bound(6.0, away_s=3.0) == usual_s - LEASE_S + 3.0 + 6.0, "a lease that is longer than that"
+
+
+def test_an_outage_explains_what_those_had_that_it_cost_their_leases_and_nothing_of_others() -> None:
+    log = "worker process 10 is replaced\nworker process 11 ended with 1 and is started again"
+    faults = outage_faults("outage", log, [(2.0, 3.0), (7.0, 8.0)])
+    assert [(one.pid, one.at, one.until) for one in faults] == [(10, 2.0, 3.0 + HEARD_S), (10, 7.0, 8.0 + HEARD_S)]
+    assert again(*faults) == []
+    assert len(again(*faults[1:])) == 1, "the store was there when it ended"
+    assert len(again(*outage_faults("outage", "", [(0.5, 8.0)]))) == 1, "nobody has lost a lease"
+
+
+def test_a_finding_tells_the_bound_of_its_recoveries() -> None:
+    assert checker.told_bound(good()) == ", 1 jobs cut off, running again after at most 1.50 s (bound 2.0 s)"
+    assert checker.told_bound(replace(good(), faults=[])) == ", no job cut off (bound 2.0 s)"
+    assert checker.told_bound(replace(good(), recovery_s=None)) == ""
 
 
 def test_where_nobody_was_there_to_run_them_no_recovery_is_late() -> None:

@@ -18,7 +18,7 @@ from tests.faults.conftest import every_store, full_only, waits
 from tests.faults.engines import is_free
 from tests.faults.load import Dice, mixed_calls
 from tests.faults.report import Report, figures_of
-from tests.faults.workers import CLOCK, SETTINGS, Fleet, poll
+from tests.faults.workers import CLOCK, SETTINGS, Fleet, poll, recovery_bound
 
 pytestmark = waits
 LEASE_S = 1.0
@@ -46,7 +46,7 @@ def pause_past_the_lease(arena: Arena, fleet: Fleet) -> Evidence:
     zombie = fleet.start(QUICK, url=hold.url)
     poll(lambda: arena.started(zombie) == JOBS, 20, "the first worker has begun all jobs")
     fleet.start(QUICK)
-    poll(lambda: len(arena.stats().workers) == 2, 20, "the other worker is there")
+    start_s = poll(lambda: len(arena.stats().workers) == 2, 20, "the other worker is there")
     CLOCK.sleep(min(one.at for one in arena.effects()) + _FIRST_S - 0.2 - CLOCK.monotonic())
     held_s = CLOCK.monotonic()
     hold.begin()
@@ -65,7 +65,7 @@ def pause_past_the_lease(arena: Arena, fleet: Fleet) -> Evidence:
     assert fleet.wait(zombie) == Exit.REPLACE
     arena.quiesce(20)
     fleet.stop()
-    return arena.evidence(fleet)
+    return replace(arena.evidence(fleet), recovery_s=recovery_bound(LEASE_S, start_s=start_s))
 
 
 @every_store
@@ -81,7 +81,7 @@ def test_a_worker_that_was_paused_past_its_lease_changes_nothing(arena: Arena, r
         "a worker stopped (SIGSTOP) for three leases with settlements on their way",
         injected=len(evidence.faults),
         figures=figures_of(evidence),
-        note=f"late settlements rejected {rejected}, accepted {JOBS - rejected}",
+        note=f"late settlements rejected {rejected}, accepted {JOBS - rejected}{checker.told_bound(evidence)}",
     )
 
 
@@ -121,8 +121,7 @@ def test_workers_paused_at_random_under_load_repeat_only_what_they_held(arena: A
     # Until it has noticed that its lease is over, it may begin what it had claimed before.
     faults = [replace(fault, until=gone_s[fault.pid]) for fault in evidence.faults]
     # What was cut off is a suspect, and a process of its own has to start for it: no more at once than workers did.
-    bound_s = CALM.lease_s + CALM.sweep_s + max(1.0, *starts)
-    evidence = replace(evidence, faults=faults, recovery_s=bound_s)
+    evidence = replace(evidence, faults=faults, recovery_s=recovery_bound(start_s=max(starts)))
     assert checker.check(evidence) == []
     assert list(checker.recoveries(evidence)), "no pause cut a job off: this run shows nothing"
     late, accepted = _late(evidence)
@@ -133,8 +132,8 @@ def test_workers_paused_at_random_under_load_repeat_only_what_they_held(arena: A
         f"random workers of {WORKERS} stopped (SIGSTOP) for three leases under load, {AT_ONCE} at a time",
         injected=len(evidence.faults),
         figures=figures_of(evidence),
-        note=f"{held} jobs held by them, {late} ended late; late settlements rejected {rejected}, accepted {accepted}; "
-        f"bound of recovery {bound_s:.1f} s, drained {drained_s:.1f} s after the last",
+        note=f"{held} jobs held by them, {late} ended late; late settlements rejected {rejected}, accepted {accepted}"
+        f"{checker.told_bound(evidence)}, drained {drained_s:.1f} s after the last",
         seed=dice.seed,
     )
 

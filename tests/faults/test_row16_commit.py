@@ -89,7 +89,7 @@ def _check(arena: Arena) -> Figures:
     evidence = arena.evidence()
     last = {one.pid: one.at for one in evidence.effects if one.pid != os.getpid()}
     faults = [Fault("kill", pid, at, killed_s) for pid, at in last.items()]
-    evidence = replace(evidence, faults=faults, recovery_s=10.0)
+    evidence = replace(evidence, faults=faults)
     assert checker.check(evidence) == []
     arena.close()
     return figures_of(evidence)

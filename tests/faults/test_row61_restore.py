@@ -76,9 +76,7 @@ def test_leases_from_before_a_restore_settle_nothing(
     assert {runs[one] for one in done_since} <= {1, 2}
     assert {runs[one] for one in gone} == {1}
     now_s = CLOCK.monotonic()
-    evidence = replace(
-        evidence, removed=lost, faults=[Fault("restore", forgotten, taken_s, now_s)], recovery_s=now_s - taken_s
-    )
+    evidence = replace(evidence, removed=lost, faults=[Fault("restore", forgotten, taken_s, now_s)])
     assert checker.check(evidence) == []
     assert completed(evidence) == HELD + since
     report(
