@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from holdfast import App
 from holdfast.app.task import Call
+from holdfast.errors import StoreError
 from holdfast.ports import Query, Stats
 from holdfast.types import JobRecord, JobState
 from tests.faults import load
@@ -76,6 +77,18 @@ class Arena:
         acked = len(self.client.acked)
         counted = sum(tally.n for tally in self.stats().tallies)
         self.samples.append(Sample(acked, counted, len(self.client.attempted)))
+
+    def sample_again(self, within_s: float) -> None:
+        """The same as soon as the store answers again."""
+
+        def is_sampled() -> bool:
+            try:
+                self.sample()
+            except StoreError:
+                return False
+            return True
+
+        poll(is_sampled, within_s, "the store's counts can be looked at")
 
     def unfinished(self) -> int:
         """Jobs that have not ended."""

@@ -16,7 +16,7 @@ from tests.faults.arena import Arena
 from tests.faults.checker import Evidence, Fault
 from tests.faults.gate_shop import TARGET
 from tests.faults.hosts import Host
-from tests.faults.workers import CLOCK, SETTINGS, SWEEP_S, Fleet, poll
+from tests.faults.workers import CLOCK, SETTINGS, Fleet, poll, recovery_bound
 from tests.servers import children
 
 LEASE_S: Final = 1.5
@@ -48,10 +48,12 @@ class Strike:
         began_s = CLOCK.monotonic()
         self.other = here.run(fleet, arena.engine.url, "holdfast.runtime.process", TARGET, _TEXT, env=env)
         poll(lambda: self.other in {worker.pid for worker in arena.stats().workers}, 20, "the other worker is there")
-        start_s = CLOCK.monotonic() - began_s
-        self.recovery_s = LEASE_S + SWEEP_S + max(1.0, 2 * start_s)
-        """A lease, a sweep and a second; or what a process needs to start, as suspects have their own."""
+        self._start_s = CLOCK.monotonic() - began_s
         self.at = 0.0
+
+    def bound_s(self, lease_s: float = LEASE_S, away_s: float = 0.0) -> float:
+        """How soon after the cut the other host has begun its jobs, in the one process that it has for suspects."""
+        return recovery_bound(lease_s, start_s=self._start_s, away_s=away_s)
 
     def fall(self, cut: Callable[[], None]) -> Fault:
         """Cut it off, and let some of its jobs end then."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from msgspec import json
 
@@ -17,6 +17,9 @@ from tests.faults.soak_shop import DOOMED, TASKS, TICK_EVERY_S, doomed_below, is
 from tests.faults.soak_verdicts import Verdict, at_least, at_most, bounded_backlog, flats, none_of
 
 _SLOWEST_ANSWER_S: Final = 5.0
+_OLDEST_PAGE_S: Final = 1.0
+"""A server looks at the store anew after half a second; the rest is for a busy machine."""
+_OVER: Final = frozenset({"completed", "cancelled"})
 _KILLED: Final = "ended with 137"
 _ENDED: Final = re.compile(r"worker process (\d+) (is replaced|ended with \d+|could not start)")
 
@@ -43,6 +46,7 @@ def judge(
         none_of(
             "the counts add up", [*seen.miscounts, *miscounted(plan, seen, client, records, stats)], len(seen.gaps_s)
         ),
+        at_least("pages whose counts were compared with the store's", seen.pages, 1),
         none_of("nobody ends by himself", ended_by_themselves(seen), len(seen.killed)),
         none_of("the server answers", seen.complaints, len(seen.answers_s)),
         at_most("the server's slowest answer", max(seen.answers_s, default=0.0), _SLOWEST_ANSWER_S, "s"),
@@ -103,6 +107,24 @@ def miscounted(plan: Plan, seen: Seen, client: ClientBook, records: Iterable[Job
     if not ended <= completed <= ended + len(seen.killed) * plan.slots:
         found.append(f"{completed} completions are counted in all, of {ended} jobs")
     return found
+
+
+def page_miscounts(page: Mapping[str, Any], before: Stats, after: Stats, come: int) -> list[str]:
+    """Whether the page counts other jobs than the store, which was looked at before and after it.
+
+    come: at most so many jobs were enqueued between the two. So no more than these are open beyond those of the look
+    before; and whatever the look after still has was open, or is one of these.
+    """
+    late_s = before.now - page["now_at"]
+    if late_s > 0.0:  # it is of a look before ours
+        return [f"the page is {late_s:.1f} s old"] if late_s > _OLDEST_PAGE_S else []
+    shown = sum(n for state, n in page["states"].items() if state not in _OVER)
+    low, high = _open(after) - come, _open(before) + come
+    return [] if low <= shown <= high else [f"{shown} open jobs on the page, {low} to {high} are"]
+
+
+def _open(stats: Stats) -> int:
+    return sum(tally.n for tally in stats.tallies if tally.state.value not in _OVER)
 
 
 def ended_by_themselves(seen: Seen) -> list[str]:

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Final, Literal
 
 from holdfast.clock import SystemClock
+from tests.faults.checker import SETTLED_S
 
 What = Literal["start", "end", "fail", "tick"]
 
 SEGMENT_BYTES: Final = 1_000_000
-HELD_BACK_S: Final = 5.0
-"""What a handler ended so shortly before its process was killed may not have been settled."""
 _MOST: Final = 255
 _ENDLESS: Final = float("inf")
 
@@ -122,7 +121,7 @@ class EffectBook:
         self._running[pid].discard(number)
         recent = self._recent[pid]
         recent.append((at, number))
-        while recent[0][0] < at - HELD_BACK_S:
+        while recent[0][0] < at - SETTLED_S:
             recent.popleft()
         if what == "end":
             self.done += self._ends[number] == 0
@@ -154,7 +153,7 @@ class EffectBook:
         cut = 0
         for one in [pid, *(child for child, parent in self._parents.items() if parent == pid)]:
             running = self._running.pop(one, set())
-            ended = {number for ended_s, number in self._recent.pop(one, ()) if ended_s >= at - HELD_BACK_S}
+            ended = {number for ended_s, number in self._recent.pop(one, ()) if ended_s >= at - SETTLED_S}
             for number in running | ended:
                 _count(self._excuses, number)
             self._cut_s.update(dict.fromkeys(running, at))

@@ -59,7 +59,9 @@ class Seen(Struct, kw_only=True):
     complaints: list[str] = field(default_factory=list)
     """Answers of the server that were none."""
     miscounts: list[str] = field(default_factory=list)
-    """Looks at which the store's counts did not go with the ledgers."""
+    """Looks at which the store's counts did not go with the ledgers, or the page's with the store's."""
+    pages: int = 0
+    """Looks at which the page's counts were compared with the store's."""
     codes: dict[str, int] = field(default_factory=dict)
     """With what the programs ended when they were asked to."""
     log: str = ""

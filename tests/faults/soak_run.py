@@ -19,17 +19,17 @@ from holdfast.types import JobRecord
 from tests.faults.checker import quantile
 from tests.faults.load import Dice
 from tests.faults.soak_errands import Errand, Errands
-from tests.faults.soak_judging import judge, lost
+from tests.faults.soak_judging import judge, lost, page_miscounts
 from tests.faults.soak_ledger import ClientBook, EffectBook
 from tests.faults.soak_places import Place, open_place
 from tests.faults.soak_plan import Plan, Seen, Soaked
 from tests.faults.soak_probe import ClaimProbe
 from tests.faults.soak_producer import AT_ONCE, SoakProducer
 from tests.faults.soak_programs import Programs, strike, usage, worker_words
-from tests.faults.soak_shop import DOOMED, FOLDER, KEEP, MENDED, TARGET, TASKS, doomed_below, open_shop
+from tests.faults.soak_shop import DOOMED, FOLDER, KEEP, MENDED, TARGET, TASKS, TICK_EVERY_S, doomed_below, open_shop
 from tests.faults.workers import CLOCK, poll
 
-PATHS: Final = ("/overview", "/metrics", "/health")
+PATHS: Final = ("/metrics", "/health")
 _AHEAD_S: Final = 2.0
 """So much work is always there in a burst: an errand that takes long must not let it run out."""
 _BURST_WITHIN_S: Final = 60.0
@@ -234,12 +234,25 @@ class _Soak:
         self._seen.gaps_s.append(until - at)
 
     def _ask(self, client: httpx.Client) -> None:
+        self._client.fold()
+        acked, before = self._client.acked, self._stats()
+        page = self._get(client, "/overview")
+        after = self._stats()
+        self._client.fold()
+        if page.is_success:
+            come = self._client.attempted - acked + 2 + int((after.now - before.now) / TICK_EVERY_S)
+            self._seen.miscounts += page_miscounts(page.json(), before, after, come)
+            self._seen.pages += page.json()["now_at"] >= before.now
         for path in PATHS:
-            began_s = CLOCK.monotonic()
-            answer = client.get(path)
-            self._seen.answers_s.append(CLOCK.monotonic() - began_s)
-            if not answer.is_success or not answer.content:
-                self._seen.complaints.append(f"{path} {answer.status_code} {answer.text[:200]}")
+            self._get(client, path)
+
+    def _get(self, client: httpx.Client, path: str) -> httpx.Response:
+        began_s = CLOCK.monotonic()
+        answer = client.get(path)
+        self._seen.answers_s.append(CLOCK.monotonic() - began_s)
+        if not answer.is_success or not answer.content:
+            self._seen.complaints.append(f"{path} {answer.status_code} {answer.text[:200]}")
+        return answer
 
     def _replay(self) -> None:
         for task in TASKS:

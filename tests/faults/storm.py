@@ -16,14 +16,16 @@ from holdfast.errors import StoreError
 from holdfast.runtime.runner import Room
 from tests.faults import checker
 from tests.faults.arena import Arena
-from tests.faults.checker import Evidence, Fault
+from tests.faults.checker import Evidence
 from tests.faults.ledger import ClientLedger
-from tests.faults.workers import CLOCK, LEASE_S, SETTINGS, SWEEP_S, Fleet, poll
+from tests.faults.outages import Outage, longest_s, outage_faults, wait_replaced
+from tests.faults.workers import CLOCK, SETTINGS, Fleet, poll, recovery_bound
 
 WORKERS = 2
 CALM = replace(SETTINGS, room=Room(concurrency=4, threads=2, isolates=1))
 _INSIST_S = 30.0
-_START_S = 2.0
+_BACK_S = 10.0
+"""By then whoever looks finds the store back."""
 _SAMPLED_EVERY_S = 0.5
 
 
@@ -99,7 +101,7 @@ class Aftermath(Struct, frozen=True, kw_only=True):
         twice = checker.per_10k(checker.duplicates(self.evidence), self.evidence)
         return (
             f"effects twice {twice:.1f} in 10,000, enqueues told of it {len(self.refusals)}, drained "
-            f"{self.drained_s:.1f} s after the last"
+            f"{self.drained_s:.1f} s after the last{checker.told_bound(self.evidence)}"
         )
 
 
@@ -116,40 +118,43 @@ def weather(
 ) -> Aftermath:
     """Let workers and a producer go through so many strikes while there is work, and say what is left.
 
-    With `is_outage` a strike takes the store away from everybody: that explains a second run, and recovery begins when
-    it is back. Without, it explains nothing.
+    With `is_outage` a strike takes the store away from everybody: that explains a second run of what workers had that
+    lost their leases, and recovery begins when it is back. Without, it explains nothing.
     """
-    outages: list[tuple[float, float]] = []
+    outages: list[Outage] = []
     thread = Producer(producer or arena.app, arena.client, calls, over_s=strikes * every_s)
     with arena.fleet(url=url) as fleet:
         # Workers that lose their leases end, and a supervisor puts others in their place.
         pids = [fleet.supervise(WORKERS, CALM)] if is_outage else [fleet.start(CALM) for _ in range(WORKERS)]
-        poll(lambda: len(arena.stats().workers) == WORKERS, 20, "all workers register")
+        start_s = poll(lambda: len(arena.stats().workers) == WORKERS, 20, "all workers register")
         thread.start()
-        sampled_s = 0.0
+        sampled_s, back_s = 0.0, CLOCK.monotonic()
         for _ in range(strikes):
             assert thread.is_alive(), "the load was over too soon"
             if not is_outage and CLOCK.monotonic() > sampled_s + _SAMPLED_EVERY_S:
                 arena.sample()
                 sampled_s = CLOCK.monotonic()
-            CLOCK.sleep(every_s)
+            CLOCK.sleep(max(0.0, back_s + every_s - CLOCK.monotonic()))
             began_s = CLOCK.monotonic()
             strike(fleet)
-            outages.append((began_s, CLOCK.monotonic()))
-        last_s = CLOCK.monotonic()
+            outages.append((began_s, back_s := CLOCK.monotonic()))
+            if is_outage:
+                arena.sample_again(_BACK_S)
+        last_s = back_s
         thread.join(120)
         assert not thread.is_alive(), "the producer hangs"
         assert thread.failure is None
         arena.quiesce(60)
         drained_s = CLOCK.monotonic() - last_s
+        if is_outage:
+            wait_replaced(arena, pids[0])
         assert fleet.running == pids, f"a worker ended by itself: {fleet.log()}"
         fleet.stop()
         evidence = arena.evidence(fleet)
         log = fleet.log()
     assert sum(one.at <= last_s for one in evidence.effects) > 10, "nothing ran under fault"
     if is_outage:
-        longest_s = max(end - begin for begin, end in outages)
-        hit = {one.pid for one in evidence.effects}
-        faults = [Fault("outage", pid, begin, end + LEASE_S) for pid in hit for begin, end in outages]
-        evidence = replace(evidence, faults=faults, recovery_s=longest_s + LEASE_S + SWEEP_S + _START_S)
+        # Where all workers have lost their leases, others start first, and then processes for their suspects.
+        bound_s = recovery_bound(away_s=longest_s(outages), start_s=start_s, in_turn=2)
+        evidence = replace(evidence, faults=outage_faults("outage", log, outages), recovery_s=bound_s)
     return Aftermath(evidence=evidence, strikes=strikes, refusals=thread.refusals, log=log, drained_s=drained_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,8 +10,10 @@ from msgspec.structs import replace
 
 from holdfast.types import JobRecord, JobState
 from tests.faults import checker
-from tests.faults.checker import Evidence, Fault, Limit, Sample, Transition, check
+from tests.faults.checker import SETTLED_S, Evidence, Fault, Limit, Sample, Transition, check
 from tests.faults.ledger import ClientLedger, Effect, EffectLedger
+from tests.faults.outages import HEARD_S, outage_faults
+from tests.faults.workers import LEASE_S, SWEEP_S, recovery_bound
 
 
 def record(name: str, state: JobState = JobState.COMPLETED, attempt: int = 1, **fields: object) -> JobRecord:
@@ -67,7 +69,6 @@ def with_effects(*effects: Effect) -> Break:
     return lambda run: replace(run, effects=[*run.effects, *effects])
 
 
-STOPPED = Effect("c", 1, "t1", "stop", "work", 10, 1, 2.5)
 BROKEN: list[tuple[str, Break]] = [
     ("I1 lost", lambda run: replace(run, acked=[*run.acked, "d"])),
     ("I1 unfinished", with_job(record("a", JobState.RUNNING))),
@@ -92,6 +93,7 @@ BROKEN: list[tuple[str, Break]] = [
     ),
     ("I3 duplicate", lambda run: replace(run, faults=[Fault("kill", 99, 2.5, 2.6)])),
     ("I3 duplicate", lambda run: replace(run, faults=[Fault("kill", 10, 1.8, 1.9)])),
+    ("I3 duplicate", with_effects(Effect("a", 2, "t2", "start", "work", 11, 1, 4.0))),  # it ended long before the kill
     (
         "I4 too many",
         with_effects(
@@ -136,12 +138,66 @@ def test_a_stale_holder_that_begins_late_is_explained_by_what_held_it_up_alone()
     assert len(checker.bounded_duplicates(stale(Fault("pause", 30, 1.0, 1.1)))) == 1
 
 
+def again(*faults: Fault, hindrances: Sequence[Fault] = ()) -> list[str]:
+    """What is said of job a, which ended at 1.1 in process 10, and ran again in another one at 9.0."""
+    run = good()
+    effects = [one for one in run.effects if one.job == "a"] + [Effect("a", 2, "t2", "start", "work", 11, 1, 9.0)]
+    return checker.bounded_duplicates(replace(run, effects=effects, faults=faults, hindrances=hindrances))
+
+
+def test_a_run_that_ended_just_before_a_fault_or_within_it_may_not_have_been_settled() -> None:
+    just_before, long_before = 1.1 + SETTLED_S - 0.01, 1.1 + SETTLED_S + 0.01
+    assert again(Fault("kill", 10, just_before, just_before)) == []
+    assert again(Fault("outage", 10, 0.5, 5.0)) == []
+    assert len(again(Fault("kill", 10, long_before, long_before))) == 1
+    assert len(again(Fault("outage", 10, long_before, 8.0))) == 1, "the store was there for long enough"
+
+
+def test_time_in_which_a_worker_was_kept_from_settling_does_not_count() -> None:
+    kill = Fault("kill", 10, 4.0, 4.0)
+    assert again(kill, hindrances=[Fault("slow", 10, 1.0, 3.5)]) == []
+    assert again(kill, hindrances=[Fault("slow", 10, 2.5, 3.9), Fault("slow", 10, 1.2, 2.0), kill]) == []
+    assert len(again(kill, hindrances=[Fault("slow", 10, 1.0, 2.9)])) == 1, "it had the time after that"
+    assert len(again(kill, hindrances=[Fault("slow", 10, 2.2, 3.9)])) == 1, "it had the time before that"
+    assert len(again(kill, hindrances=[Fault("slow", 11, 1.0, 4.0)])) == 1, "another one was slow"
+    assert len(again(hindrances=[Fault("slow", 10, 1.0, 9.0)])) == 1, "nothing has hit it"
+
+
 def test_a_job_that_was_removed_on_purpose_is_not_lost() -> None:
     assert check(replace(good(), acked=["a", "b", "c", "d"], removed=frozenset({"d"}))) == []
 
 
 def test_recoveries_are_measured_from_the_fault_to_the_next_start() -> None:
     assert list(checker.recoveries(good())) == [("c", 1.5)]
+
+
+def test_the_bound_of_a_recovery_grows_only_for_reasons() -> None:
+    usual_s = LEASE_S + SWEEP_S + 1.0
+    assert recovery_bound() == recovery_bound(start_s=0.9) == recovery_bound(start_s=0.4, in_turn=2) == usual_s
+    assert recovery_bound(start_s=1.5) == usual_s + 0.5
+    assert recovery_bound(start_s=1.5, in_turn=2, at_once=3) == usual_s + 8.0
+    assert recovery_bound(LEASE_S + 1.0, blocked_s=4.0, sweeps=2) == usual_s + 1.0 + 4.0 + SWEEP_S
+    assert recovery_bound(away_s=3.0) == usual_s - LEASE_S + 3.0 + 5.0, "those who ask again pause for up to 5 s"
+    assert recovery_bound(6.0, away_s=3.0) == usual_s - LEASE_S + 3.0 + 6.0, "a lease that is longer than that"
+
+
+def test_an_outage_explains_what_those_had_that_it_cost_their_leases_and_nothing_of_others() -> None:
+    log = "worker process 10 is replaced\nworker process 11 ended with 1 and is started again"
+    faults = outage_faults("outage", log, [(2.0, 3.0), (7.0, 8.0)])
+    assert [(one.pid, one.at, one.until) for one in faults] == [(10, 2.0, 3.0 + HEARD_S), (10, 7.0, 8.0 + HEARD_S)]
+    assert again(*faults) == []
+    assert len(again(*faults[1:])) == 1, "the store was there when it ended"
+    assert len(again(*outage_faults("outage", "", [(0.5, 8.0)]))) == 1, "nobody has lost a lease"
+
+
+def test_a_finding_tells_the_bound_of_its_recoveries() -> None:
+    assert checker.told_bound(good()) == ", 1 jobs cut off, running again after at most 1.50 s (bound 2.0 s)"
+    assert checker.told_bound(replace(good(), faults=[])) == ", no job cut off (bound 2.0 s)"
+    assert checker.told_bound(replace(good(), recovery_s=None)) == ""
+
+
+def test_where_nobody_was_there_to_run_them_no_recovery_is_late() -> None:
+    assert check(replace(good(), recovery_s=None)) == []
 
 
 def test_a_job_that_was_blamed_for_its_worker_waits_like_any_retry() -> None:

@@ -12,7 +12,7 @@ from tests.faults.arena import Arena
 from tests.faults.conftest import every_store, waits
 from tests.faults.load import Dice, mixed_calls
 from tests.faults.report import Report, figures_of
-from tests.faults.workers import CLOCK, LEASE_S, SETTINGS, SWEEP_S, poll
+from tests.faults.workers import CLOCK, SETTINGS, poll, recovery_bound
 
 WORKERS = 4
 # One process for suspects in each: when they start, no more start at once than when the workers did.
@@ -42,18 +42,15 @@ def test_killed_workers_lose_nothing_and_repeat_only_what_they_held(
         fleet.stop()
         evidence = arena.evidence(fleet)
     # A suspect runs in a process of its own, and on a busy machine to start one may take longer than a second.
-    bound_s = LEASE_S + SWEEP_S + max(1.0, start_s)
-    assert checker.check(replace(evidence, recovery_s=bound_s)) == []
-
-    took = [took_s for _, took_s in checker.recoveries(evidence)]
+    evidence = replace(evidence, recovery_s=recovery_bound(start_s=start_s))
+    assert checker.check(evidence) == []
     assert hits > kills / 2, f"{hits} of {kills} kills hit a running job: this run shows little"
     report(
         "workers killed (SIGKILL) under load",
         injected=kills,
         figures=figures_of(evidence),
         note=f"effects twice {checker.per_10k(checker.duplicates(evidence), evidence):.1f} in 10,000, {hits} kills "
-        f"amid a job, {len(took)} jobs cut off, running again after at most {max(took):.2f} s (bound {bound_s:.1f} s), "
-        f"drained {drained_s:.1f} s after the last kill",
+        f"amid a job{checker.told_bound(evidence)}, drained {drained_s:.1f} s after the last kill",
         seed=dice.seed,
     )
 
@@ -72,5 +69,5 @@ def test_what_a_dead_worker_held_does_not_queue_behind_the_backlog(arena: Arena)
         poll(lambda: {one.job for one in arena.effects() if one.at > killed_s} >= set(held), 30, "they run again")
         evidence = arena.evidence(fleet)
 
-    bound_s = LEASE_S + SWEEP_S + max(1.0, 2 * start_s)  # a worker starts, and then a process for the suspects
+    bound_s = recovery_bound(start_s=start_s, in_turn=2)  # a worker starts, and then a process for the suspects
     assert checker.recovery_time(replace(evidence, recovery_s=bound_s)) == []

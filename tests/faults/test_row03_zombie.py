@@ -18,7 +18,7 @@ from tests.faults.conftest import every_store, full_only, waits
 from tests.faults.engines import is_free
 from tests.faults.load import Dice, mixed_calls
 from tests.faults.report import Report, figures_of
-from tests.faults.workers import CLOCK, SETTINGS, Fleet, poll
+from tests.faults.workers import CLOCK, SETTINGS, Fleet, poll, recovery_bound
 
 pytestmark = waits
 LEASE_S = 1.0
@@ -46,12 +46,14 @@ def pause_past_the_lease(arena: Arena, fleet: Fleet) -> Evidence:
     zombie = fleet.start(QUICK, url=hold.url)
     poll(lambda: arena.started(zombie) == JOBS, 20, "the first worker has begun all jobs")
     fleet.start(QUICK)
-    poll(lambda: len(arena.stats().workers) == 2, 20, "the other worker is there")
+    start_s = poll(lambda: len(arena.stats().workers) == 2, 20, "the other worker is there")
     CLOCK.sleep(min(one.at for one in arena.effects()) + _FIRST_S - 0.2 - CLOCK.monotonic())
+    held_s = CLOCK.monotonic()
     hold.begin()
     poll(lambda: sum(one.what == "end" for one in arena.effects()) == JOBS, 20, "the first run of each job ends")
     CLOCK.sleep(0.3)  # within the lease, and long enough for a busy machine: the settlement is on its way by now
     fleet.pause(zombie)
+    fleet.faults[-1] = replace(fleet.faults[-1], at=held_s)  # what it has sent since then has not arrived
     hold.let_others_go()
     paused_s = CLOCK.monotonic()
     poll(lambda: arena.started() == 2 * JOBS, 20, "the other worker has begun all jobs again")
@@ -63,7 +65,7 @@ def pause_past_the_lease(arena: Arena, fleet: Fleet) -> Evidence:
     assert fleet.wait(zombie) == Exit.REPLACE
     arena.quiesce(20)
     fleet.stop()
-    return arena.evidence(fleet)
+    return replace(arena.evidence(fleet), recovery_s=recovery_bound(LEASE_S, start_s=start_s))
 
 
 @every_store
@@ -79,7 +81,7 @@ def test_a_worker_that_was_paused_past_its_lease_changes_nothing(arena: Arena, r
         "a worker stopped (SIGSTOP) for three leases with settlements on their way",
         injected=len(evidence.faults),
         figures=figures_of(evidence),
-        note=f"late settlements rejected {rejected}, accepted {JOBS - rejected}",
+        note=f"late settlements rejected {rejected}, accepted {JOBS - rejected}{checker.told_bound(evidence)}",
     )
 
 
@@ -119,8 +121,7 @@ def test_workers_paused_at_random_under_load_repeat_only_what_they_held(arena: A
     # Until it has noticed that its lease is over, it may begin what it had claimed before.
     faults = [replace(fault, until=gone_s[fault.pid]) for fault in evidence.faults]
     # What was cut off is a suspect, and a process of its own has to start for it: no more at once than workers did.
-    bound_s = CALM.lease_s + CALM.sweep_s + max(1.0, *starts)
-    evidence = replace(evidence, faults=faults, recovery_s=bound_s)
+    evidence = replace(evidence, faults=faults, recovery_s=recovery_bound(start_s=max(starts)))
     assert checker.check(evidence) == []
     assert list(checker.recoveries(evidence)), "no pause cut a job off: this run shows nothing"
     late, accepted = _late(evidence)
@@ -131,8 +132,8 @@ def test_workers_paused_at_random_under_load_repeat_only_what_they_held(arena: A
         f"random workers of {WORKERS} stopped (SIGSTOP) for three leases under load, {AT_ONCE} at a time",
         injected=len(evidence.faults),
         figures=figures_of(evidence),
-        note=f"{held} jobs held by them, {late} ended late; late settlements rejected {rejected}, accepted {accepted}; "
-        f"bound of recovery {bound_s:.1f} s, drained {drained_s:.1f} s after the last",
+        note=f"{held} jobs held by them, {late} ended late; late settlements rejected {rejected}, accepted {accepted}"
+        f"{checker.told_bound(evidence)}, drained {drained_s:.1f} s after the last",
         seed=dice.seed,
     )
 

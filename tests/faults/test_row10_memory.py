@@ -83,13 +83,14 @@ def test_a_job_that_has_its_worker_killed_for_its_memory_runs_out_of_attempts(
         evidence = arena.evidence(fleet)
     restarts = len(re.findall(r"worker process \d+ ended with 137", log))
     # Each death is a fault of the hungry one's making, for the neighbours that were hit by it. One that has too little
-    # memory to get on may lose its lease before it is killed.
+    # memory to get on may lose its lease before it is killed, and has settled nothing since the hungry one began.
     last = {one.pid: one.at for one in evidence.effects}
     dead = {int(pid) for pid in re.findall(r"worker process (\d+) (?:ended with|is replaced)", log)}
     runs = checker.runs_by_job(evidence.effects)
     dead |= {run.start.pid for one in gluttons for run in runs[one]}
-    faults = [Fault("out of memory", pid, last[pid], last[pid]) for pid in dead if pid in last]
-    evidence = replace(evidence, faults=faults, recovery_s=60.0)
+    hungry_s = {run.start.pid: run.start.at for one in gluttons for run in runs[one]}
+    faults = [Fault("out of memory", pid, hungry_s.get(pid, last[pid]), last[pid]) for pid in dead if pid in last]
+    evidence = replace(evidence, faults=faults)  # for how long it gasps for memory first nobody can say
 
     assert restarts, "no worker was killed: this run shows nothing"
     assert checker.check(evidence) == []

@@ -87,9 +87,9 @@ def _check(arena: Arena) -> Figures:
     arena.client = ClientLedger(arena.folder / "client")
     arena.app.run_until_idle()
     evidence = arena.evidence()
-    dead = {one.pid for one in evidence.effects} - {os.getpid()}
-    faults = [Fault("kill", pid, killed_s, killed_s) for pid in dead]
-    evidence = replace(evidence, faults=faults, recovery_s=10.0)
+    last = {one.pid: one.at for one in evidence.effects if one.pid != os.getpid()}
+    faults = [Fault("kill", pid, at, killed_s) for pid, at in last.items()]
+    evidence = replace(evidence, faults=faults)
     assert checker.check(evidence) == []
     arena.close()
     return figures_of(evidence)

@@ -18,13 +18,14 @@ from msgspec.structs import replace
 from tests.faults import checker
 from tests.faults.api_server import DROPPED, ApiProcess, Posters
 from tests.faults.arena import Arena, completed
-from tests.faults.checker import Evidence, Fault
+from tests.faults.checker import Evidence
 from tests.faults.conftest import AUDITED, full_only, on, waits
 from tests.faults.engines import PostgresEngine, RedisEngine
 from tests.faults.load import Dice
+from tests.faults.outages import Outage, longest_s, outage_faults, wait_replaced
 from tests.faults.report import Report, figures_of
 from tests.faults.storm import CALM, WORKERS
-from tests.faults.workers import CLOCK, LEASE_S, SWEEP_S, poll
+from tests.faults.workers import CLOCK, poll, recovery_bound
 from tests.servers import PostgresServer, RedisServer
 
 pytestmark = waits
@@ -32,7 +33,6 @@ STRIKES = 10
 PROBABILITY = 0.02
 AGAIN_S = 10.0
 """By then the server takes new jobs again."""
-_START_S = 2.0
 _EVERY_S = 0.5
 
 
@@ -66,7 +66,7 @@ class Aftermath(Struct, frozen=True, kw_only=True):
         """What every finding says beside its figures."""
         return (
             f"enqueued over HTTP, answers {self.posters.told}; the server stayed up, and took jobs again within "
-            f"{max(self.again_s):.2f} s"
+            f"{max(self.again_s):.2f} s{checker.told_bound(self.evidence)}"
         )
 
 
@@ -80,7 +80,7 @@ def weather(
     url: str | None = None,
 ) -> Aftermath:
     """Clients, a server and workers go through so many strikes at the store; as in storm.py, but over HTTP."""
-    outages: list[tuple[float, float]] = []
+    outages: list[Outage] = []
     again_s: list[float] = []
     server = ApiProcess(arena.folder, url or arena.engine.url)
     work = [{"number": number, "seconds": 0.01, "failures": int(number % 100 == 99)} for number in range(jobs)]
@@ -88,7 +88,7 @@ def weather(
     with arena.fleet(url=url) as fleet:
         pids = [fleet.supervise(WORKERS, CALM)] if is_outage else [fleet.start(CALM) for _ in range(WORKERS)]
         with server:
-            poll(lambda: len(arena.stats().workers) == WORKERS, 20, "all workers register")
+            start_s = poll(lambda: len(arena.stats().workers) == WORKERS, 20, "all workers register")
             pid = server.pid
             with posters:
                 poll(lambda: posters.acked_s > 0.0, 20, "the server takes jobs")
@@ -100,8 +100,11 @@ def weather(
                     struck_s = CLOCK.monotonic()
                     outages.append((began_s, struck_s))
                     again_s.append(_taken_again(posters, struck_s))
+                    arena.sample_again(AGAIN_S)
                 posters.join(90)
             arena.quiesce(60)
+            if is_outage:
+                wait_replaced(arena, pids[0])
             assert fleet.running == pids, f"a worker ended by itself: {fleet.log()}"
             fleet.stop()
             with server.client() as client:
@@ -109,14 +112,13 @@ def weather(
                 poll(lambda: client.get("/health/ready").status_code == 200, AGAIN_S, "the server is ready again")
             assert server.pid == pid
             evidence = posters.explain(arena.evidence(fleet))
+            log = fleet.log()
     assert "Traceback" not in server.log, server.log[-2000:]
     assert DROPPED not in posters.answers, f"it is the store that fails, and not the server: {posters.told}"
     assert sum(one.at <= outages[-1][1] for one in evidence.effects) > 10, "nothing ran under fault"
     if is_outage:
-        longest_s = max(end - begin for begin, end in outages)
-        hit = {one.pid for one in evidence.effects}
-        faults = [Fault("outage", one, begin, end + LEASE_S) for one in hit for begin, end in outages]
-        evidence = replace(evidence, faults=faults, recovery_s=longest_s + LEASE_S + SWEEP_S + _START_S)
+        bound_s = recovery_bound(away_s=longest_s(outages), start_s=start_s, in_turn=2)
+        evidence = replace(evidence, faults=outage_faults("outage", log, outages), recovery_s=bound_s)
     assert checker.check(evidence) == []
     assert completed(evidence) == len(evidence.acked) == jobs
     return Aftermath(evidence=evidence, posters=posters, again_s=again_s)

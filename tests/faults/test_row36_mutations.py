@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 from pathlib import Path
 from typing import Final
 
-import holdfast
 from tests.faults import stream_checker
 from tests.faults.conftest import waits
+from tests.faults.edited import copied, edit
 from tests.faults.stream_arena import stream_arena
 from tests.faults.stream_channels import KafkaChannel, RedisChannel
 from tests.faults.stream_shop import Order, StreamPlan
@@ -45,15 +43,11 @@ NO_RESCUE: Final[Edit] = (
 )
 
 
-def broken(folder: Path, edit: Edit) -> Path:
+def broken(folder: Path, change: Edit) -> Path:
     """A copy of the package with this edit."""
-    name, pattern, instead = edit
-    source = folder / "source"
-    shutil.copytree(Path(holdfast.__file__).parent, source / "holdfast", ignore=shutil.ignore_patterns("page"))
-    path = source / "holdfast" / name
-    text, found = re.subn(pattern, instead, path.read_text())
-    assert found == 1, f"{found} places in {name}"
-    path.write_text(text)
+    name, pattern, instead = change
+    source = copied(folder)
+    edit(source / "holdfast" / name, pattern, instead)
     return source
 
 

@@ -24,7 +24,7 @@ from tests.faults.engines import Engine, PostgresEngine, RedisEngine, SqliteEngi
 from tests.faults.report import Report, figures_of
 from tests.faults.stepping import SteppedClock, SteppedPostgres, SteppedRedis
 from tests.faults.tick_shop import MAX_CALLS, TARGET, WINDOW_S, add_limited
-from tests.faults.workers import CLOCK, SETTINGS, SWEEP_S, Fleet, poll
+from tests.faults.workers import CLOCK, SETTINGS, Fleet, poll, recovery_bound
 from tests.servers import children
 
 pytestmark = waits
@@ -152,7 +152,8 @@ def test_a_clock_that_is_set_fires_no_tick_twice_and_passes_no_limit(
         evidence,
         attempted=[*evidence.attempted, *ticks],
         faults=[*kills, *(_hits(evidence, host.steps) if is_server else [])],
-        recovery_s=LEASE_S + 2 * SWEEP_S + 1.0 + 3 * host.start_s,  # a worker, a lease, and a process for a suspect
+        # A lease counts anew from the first sweep after the clock went back; a worker starts, and a suspect's process.
+        recovery_s=recovery_bound(LEASE_S, start_s=host.start_s, in_turn=2, sweeps=2),
     )
     assert checker.check(evidence) == []
     assert host.early == []
@@ -167,7 +168,9 @@ def test_a_clock_that_is_set_fires_no_tick_twice_and_passes_no_limit(
         injected=len(host.steps),
         figures=figures_of(evidence),
         note=f"ticks {len(ticks)}, run twice {sum(n - 1 for n in ends.values())}; delays cut short {len(host.early)}; "
-        f"limits passed {len(too_fast)}" + (", but for once more after each step ahead" if is_server else ""),
+        f"limits passed {len(too_fast)}"
+        + (", but for once more after each step ahead" if is_server else "")
+        + checker.told_bound(evidence),
     )
 
 

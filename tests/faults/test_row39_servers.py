@@ -15,9 +15,9 @@ from holdfast.errors import StoreError
 from tests.faults import checker, load
 from tests.faults.api_server import ApiProcess, Posters
 from tests.faults.arena import Arena, completed
-from tests.faults.checker import Fault
 from tests.faults.conftest import AUDITED, full_only, waits
 from tests.faults.engines import PostgresEngine, RedisEngine, SqliteEngine
+from tests.faults.outages import outage_faults, wait_replaced
 from tests.faults.report import Report, figures_of
 from tests.faults.small_disk import small_disk
 from tests.faults.storm import CALM
@@ -27,6 +27,7 @@ from tests.servers import PostgresServer, RedisServer, Server
 pytestmark = waits
 _MB = 1024 * 1024
 IN_A_ROW = 5
+STARTED_AGAIN = "the server ended and was started again"
 MOST = 3_000
 _SETTLED_S = 60.0
 
@@ -38,7 +39,7 @@ def test_a_full_disk_under_redis_refuses_new_jobs_and_loses_none(tmp_path: Path,
         note = _fill_and_free(
             Arena(tmp_path, engine, is_audited=False), server, f"appendfsync {policy}", report, "redis"
         )
-    assert ("started again" in note) is (policy == "always")
+    assert (STARTED_AGAIN in note) is (policy == "always")
 
 
 @full_only
@@ -47,7 +48,8 @@ def test_a_full_disk_under_postgres_refuses_new_jobs_and_loses_none(tmp_path: Pa
     server = PostgresServer(options)
     with _on_small_disk(server, size_mb=150, ballast_mb=40), closing(PostgresEngine(server)) as engine:
         arena = Arena(tmp_path, engine, is_audited=False)
-        _fill_and_free(arena, server, "its whole data directory", report, "postgres")
+        note = _fill_and_free(arena, server, "its whole data directory", report, "postgres")
+    assert STARTED_AGAIN not in note, "PostgreSQL needs nobody to go on once there is room"
 
 
 @full_only
@@ -68,7 +70,9 @@ def test_a_full_disk_under_the_log_of_postgres_crashes_it_and_loses_nothing(tmp_
                 server.start()
                 with closing(PostgresEngine(server)) as engine:
                     arena = Arena(tmp_path, engine, is_audited=False)
-                    _fill_and_free(arena, server, "the disk of its log alone, which makes it crash", report, "postgres")
+                    what = "the disk of its log alone, which makes it crash"
+                    note = _fill_and_free(arena, server, what, report, "postgres")
+                assert STARTED_AGAIN not in note, "PostgreSQL needs nobody to go on once there is room"
                 assert "PANIC" in server.log.read_text(), "its log had room: this run shows nothing"
             finally:
                 server.kill()
@@ -84,10 +88,11 @@ def test_a_full_disk_under_the_running_server_refuses_new_jobs_and_loses_none(tm
         server = ApiProcess(tmp_path, arena.engine.url)
         posters = Posters(server, arena.client, work)
         with arena.fleet() as fleet, server:
-            fleet.supervise(1, CALM)
+            supervisor = fleet.supervise(1, CALM)
             poll(lambda: len(arena.stats().workers) == 1, 20, "the worker registers")
-            began_s = CLOCK.monotonic()
             with posters:
+                poll(lambda: posters.refused > 0 or not posters.are_busy, 60, "the disk is full")
+                full_s = CLOCK.monotonic()
                 poll(lambda: posters.refused > 20 or not posters.are_busy, 60, "new jobs are refused")
                 assert posters.are_busy, f"the disk is not full: this run shows nothing: {posters.told}"
                 (disk / "ballast").unlink()
@@ -95,13 +100,12 @@ def test_a_full_disk_under_the_running_server_refuses_new_jobs_and_loses_none(tm
                 again_s = poll(lambda: posters.acked_s > freed_s, 10, "a new job is accepted once there is room")
                 posters.join(60)
             arena.quiesce(_SETTLED_S)
-            healed_s = CLOCK.monotonic()
+            wait_replaced(arena, supervisor)
             fleet.stop()
             evidence = posters.explain(arena.evidence(fleet))
         assert "Traceback" not in server.log, server.log[-2000:]
     assert posters.answers.keys() <= {200, 201, 503, 507}
-    evidence.faults = [Fault("full disk", pid, began_s, healed_s) for pid in {one.pid for one in evidence.effects}]
-    evidence.recovery_s = healed_s - began_s
+    evidence.faults = outage_faults("full disk", fleet.log(), [(full_s, freed_s + again_s)])
     assert checker.check(evidence) == []
     assert completed(evidence) == len(evidence.acked) == len(work)
     report(
@@ -136,11 +140,10 @@ def _ballast(server: Server) -> Path:
 def _fill_and_free(arena: Arena, server: Server, what: str, report: Report, store: str) -> str:
     """Let a worker and a producer meet the full disk, free some of it, and see that all goes on."""
     with closing(arena), arena.fleet() as fleet:
-        fleet.supervise(1, CALM)
+        supervisor = fleet.supervise(1, CALM)
         running = arena.enqueue([arena.call("work", n, seconds=1.0) for n in range(4)])
         poll(lambda: arena.started() == 4, 30, "jobs run")
-        began_s = CLOCK.monotonic()
-        refusals = _fill(arena)
+        full_s, refusals = _fill(arena)
         words = sorted({str(one).partition(": ")[2][:80] for one in refusals})
         _ballast(server).resolve().unlink()
         freed_s = CLOCK.monotonic()
@@ -148,17 +151,16 @@ def _fill_and_free(arena: Arena, server: Server, what: str, report: Report, stor
         if _has_ended(server) or not _comes_back(arena, 20.0):
             server.kill()
             server.start()  # an operator's part, or systemd's
-            note += ", the server ended and was started again"
+            note += f", {STARTED_AGAIN}"
             assert _comes_back(arena, 20.0), f"it is not accepted again: {words}"
-        note += f", accepted again {CLOCK.monotonic() - freed_s:.1f} s after there was room"
+        back_s = CLOCK.monotonic()
+        note += f", accepted again {back_s - freed_s:.1f} s after there was room"
         arena.quiesce(_SETTLED_S)
-        healed_s = CLOCK.monotonic()
+        wait_replaced(arena, supervisor)
         fleet.stop()
         evidence = arena.evidence(fleet)
     assert all("\n" not in str(one) for one in refusals)
-    pids = {one.pid for one in evidence.effects}
-    evidence.faults = [Fault("full disk", pid, began_s, healed_s) for pid in pids]
-    evidence.recovery_s = healed_s - began_s
+    evidence.faults = outage_faults("full disk", fleet.log(), [(full_s, back_s)])
     assert checker.check(evidence) == []
     assert completed(evidence) >= len(arena.client.acked)
     assert set(running) <= evidence.jobs.keys()
@@ -171,19 +173,22 @@ def _has_ended(server: Server) -> bool:
     return Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def _fill(arena: Arena) -> list[StoreError]:
-    """Enqueue until the store refuses several times in a row; what it said."""
+def _fill(arena: Arena) -> tuple[float, list[StoreError]]:
+    """Enqueue until the store refuses several times in a row; since when it has refused, and what it said."""
     refusals: list[StoreError] = []
+    full_s = 0.0
     in_a_row = 0
     for number in range(MOST):
+        asked_s = CLOCK.monotonic()
         try:
             load.enqueue(arena.app, arena.client, [arena.call("work", number, ballast=_noise(number))])
             in_a_row = 0
         except StoreError as error:
+            full_s = full_s or asked_s
             refusals.append(error)
             in_a_row += 1
         if in_a_row == IN_A_ROW:
-            return refusals
+            return full_s, refusals
     raise AssertionError("the disk is not full: this run shows nothing")
 
 

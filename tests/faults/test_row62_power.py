@@ -26,7 +26,7 @@ from tests.faults.power_check import FILES, Cut, cuts, events_of, ledger_of, rec
 from tests.faults.report import Figures, Report, figures_of
 from tests.faults.storm import CALM, WORKERS
 from tests.faults.test_row20_api import durable
-from tests.faults.workers import CLOCK, LEASE_S, SWEEP_S, poll
+from tests.faults.workers import CLOCK, LEASE_S, poll, recovery_bound
 from tests.servers import program
 
 JOBS = 30
@@ -92,7 +92,6 @@ def test_after_a_power_cut_the_work_goes_on(strace: str, tmp_path: Path, report:
 
     assert cut.acked, "nothing had been promised: this run shows nothing"
     evidence.faults = [Fault("power cut", one.pid, 0.0, began_s) for one in evidence.effects]
-    evidence.recovery_s = float("inf")
     assert checker.check(evidence) == []
     assert completed(evidence) == len(cut.held)
 
@@ -169,14 +168,15 @@ def test_everything_killed_at_once_loses_nothing_that_was_acked(
         evidence = posters.explain(arena.evidence())
 
     evidence.faults = faults
-    evidence.recovery_s = max(outages) + LEASE_S + SWEEP_S + 1.0
+    evidence.recovery_s = recovery_bound(blocked_s=max(outages))
     assert checker.check(evidence) == []
     assert completed(evidence) == len(evidence.acked) == jobs
     report(
         "everything killed at once (SIGKILL) under load, and started again: the API's server, workers, the store",
         injected=strikes,
         figures=figures_of(evidence),
-        note=f"enqueued over HTTP, answers {posters.told}; working again within {max(outages):.1f} s",
+        note=f"enqueued over HTTP, answers {posters.told}; working again within {max(outages):.1f} s"
+        f"{checker.told_bound(evidence)}",
         seed=dice.seed,
     )
 

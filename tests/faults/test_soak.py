@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from holdfast.ports import Count, Stats, Tally
 from holdfast.types import JobRecord, JobState
 from tests.faults import soak_ledger
-from tests.faults.checker import quantile
+from tests.faults.checker import SETTLED_S, quantile
 from tests.faults.conftest import full_only, waits
 from tests.faults.report import Figures, Report
 from tests.faults.soak import finding_of
-from tests.faults.soak_judging import judge
+from tests.faults.soak_judging import judge, page_miscounts
 from tests.faults.soak_ledger import ClientBook, ClientPen, EffectBook, EffectPen
 from tests.faults.soak_plan import Plan, Seen, Soaked
 from tests.faults.soak_run import soak
@@ -179,6 +179,7 @@ class Told:
         self.pen = EffectPen(self.folder)
         self.plan = replace(SMALL, keep_s=1_000.0)
         self.seen = Seen(hits=1, killed={1}, log="worker process 1 ended with 137 and is started again\n", rate=100.0)
+        self.seen.pages = 1
         self.seen.samples = [{"live": 20.0} for _ in range(9)]
         client = ClientPen(self.ledger)
         client.write("attempt", 0, JOBS)
@@ -294,6 +295,7 @@ def test_a_count_that_drifts_is_found(told: Told, monkeypatch: pytest.MonkeyPatc
         ("answers_s", [6.0], "the server's slowest answer"),
         ("gaps_s", [SMALL.lease_s + 0.1], "the longest time without a heartbeat"),
         ("miscounts", ["3 open jobs counted, 5 to 9 are"], "the counts add up"),
+        ("pages", 0, "pages whose counts were compared with the store's"),
         ("hits", 0, "kills that hit a running job"),
         ("ticked_s", (100.0, 100.0), "ticks of the schedule that ran"),
         ("drained_s", 100.0, "the backlog is bounded"),
@@ -307,6 +309,32 @@ def test_a_count_that_drifts_is_found(told: Told, monkeypatch: pytest.MonkeyPatc
 def test_every_other_verdict_can_say_no(told: Told, field: str, value: Any, name: str) -> None:
     setattr(told.seen, field, value)
     assert told.broken() == {name}
+
+
+def looked(now: float, queued: int) -> Stats:
+    """A look at the store that has so many open jobs, a letter and a hundred that have completed."""
+    counts = {JobState.QUEUED: queued, JobState.DEAD_LETTER: 1, JobState.COMPLETED: 100}
+    return Stats(now=now, tallies=[Tally(task="work", queue="default", state=one, n=n) for one, n in counts.items()])
+
+
+@pytest.mark.parametrize("queued", [9, 20, 23])
+def test_a_page_may_show_whatever_has_come_and_gone_between_two_looks(queued: int) -> None:
+    page = {"now_at": 10.5, "states": {"queued": queued, "dead_letter": 1, "completed": 50}}
+    assert page_miscounts(page, looked(10.0, 20), looked(11.0, 12), come=3) == []
+
+
+@pytest.mark.parametrize("queued", [8, 24])
+def test_a_page_that_counts_other_jobs_than_the_store_is_found(queued: int) -> None:
+    page = {"now_at": 10.5, "states": {"queued": queued, "dead_letter": 1, "completed": 50}}
+    (found,) = page_miscounts(page, looked(10.0, 20), looked(11.0, 12), come=3)
+    assert found == f"{queued + 1} open jobs on the page, 10 to 24 are"
+
+
+def test_a_page_of_an_earlier_look_is_not_compared_and_an_old_one_is_found() -> None:
+    page = {"now_at": 9.5, "states": {"queued": 5_000}}
+    assert page_miscounts(page, looked(10.0, 20), looked(11.0, 12), come=3) == []
+    (found,) = page_miscounts(page, looked(20.0, 20), looked(21.0, 12), come=3)
+    assert found == "the page is 10.5 s old"
 
 
 # ---- the ledgers themselves
@@ -327,6 +355,19 @@ def test_a_kill_excuses_what_its_process_had_begun_and_nothing_else(tmp_path: Pa
     assert book.unexcused() == [4]
     assert book.twice == 2, "2 and 4"
     assert len(book.recoveries_s) == 2
+
+
+def test_a_kill_excuses_nothing_that_had_ended_long_before(tmp_path: Path) -> None:
+    pen, book = EffectPen(tmp_path), EffectBook(tmp_path)
+    for number in (1, 2):
+        pen.write(number, "start")
+    pen.write(2, "end")
+    assert book.excuse(os.getpid(), CLOCK.monotonic() + SETTLED_S + 0.1) == 1, "one was running"
+    later = EffectPen(tmp_path)
+    for number in (1, 2):
+        later.write(number, "start")
+    book.fold()
+    assert book.unexcused() == [2]
 
 
 def test_what_was_read_is_removed_and_a_torn_line_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.clock import SystemClock
+from holdfast.runtime.outage import AGAIN
 from holdfast.runtime.runner import Room
 from holdfast.runtime.worker import WorkerSettings
 from tests.faults.checker import Fault
@@ -30,6 +31,30 @@ SETTINGS: Final = WorkerSettings(
 """Times scaled down: what takes minutes in production takes seconds here."""
 
 _GONE_WITHIN_S = 20.0
+
+
+def recovery_bound(
+    lease_s: float = LEASE_S,
+    *,
+    start_s: float = 0.0,
+    in_turn: int = 1,
+    at_once: float = 1.0,
+    away_s: float = 0.0,
+    blocked_s: float = 0.0,
+    sweeps: int = 1,
+) -> float:
+    """I5: by then what a fault cut off runs again: a lease, a sweep and a second. There is more time for these alone.
+
+    start_s: what a process needs to start, here and now: what was cut off is suspect, and runs in one of its own.
+    in_turn: so many start one after the other, as a worker where none is left, and then a process for its suspects.
+    at_once: so many times as much is going on meanwhile as when start_s was measured.
+    away_s: so long nobody reached the store, which may have renewed the lease with the last that it heard, or the first
+        it hears again; and those who ask again pause for up to 5 s.
+    blocked_s: so long nobody could do anything, though nobody pauses after it.
+    sweeps: so many have to come by, where one finds only that the clock was set.
+    """
+    lost_s = away_s + max(lease_s, AGAIN.max_delay) if away_s else lease_s
+    return lost_s + blocked_s + sweeps * SWEEP_S + max(1.0, in_turn * at_once * start_s)
 
 
 def poll(condition: Callable[[], bool], within_s: float, what: str) -> float:
@@ -67,8 +92,6 @@ class Fleet:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._logs: dict[int, Path] = {}
         self.faults: list[Fault] = []
-        self.started_s: dict[int, float] = {}
-        """When each process was started."""
 
     # ---- starting
 
@@ -90,7 +113,6 @@ class Fleet:
                 command, cwd=ROOT, env={**self._env, **env}, stdout=file, stderr=subprocess.STDOUT
             )
         self._processes[process.pid] = process
-        self.started_s[process.pid] = CLOCK.monotonic()
         self._logs[process.pid] = log
         return process.pid
 

@@ -20,6 +20,7 @@ from holdfast.runtime import replay
 from holdfast.runtime.held import Held
 from holdfast.runtime.maintenance import Maintenance
 from holdfast.runtime.replay import Replay
+from holdfast.runtime.run import Run
 from holdfast.runtime.runner import Runner
 from holdfast.runtime.shared.breakers import BreakerValue, SharedBreaker
 from holdfast.runtime.shared.limits import SharedLimit
@@ -100,6 +101,20 @@ def _settlements_are_sent_once() -> AbstractContextManager[None]:
             raise
 
     return _in_place_of(Worker, "_exchange_alone", forgetful)
+
+
+def _settlements_wait() -> AbstractContextManager[None]:
+    """What is finished is kept back for a while, and runs again if its worker dies meanwhile."""
+    finish = Runner._finish_completed
+
+    def later(self: Runner, run: Run, result: bytes, reason: str) -> None:
+        def finish_now() -> None:
+            if self.runs.get(run.delivery.id) is run:
+                finish(self, run, result, reason)
+
+        asyncio.get_running_loop().call_later(3.0, finish_now)
+
+    return _in_place_of(Runner, "_finish_completed", later)
 
 
 # ---------------------------------------------------------------- what others have shipped
@@ -382,6 +397,7 @@ PLANTED: Final = (
     Planted(
         "settlements that are not sent again", "our own resend, removed", _settlements_are_sent_once, ("I3 duplicate",)
     ),
+    Planted("settlements that are kept back", "acks in batches", _settlements_wait, ("I3 duplicate",)),
     Planted(
         "the rescuer overwrites what has just finished",
         "river#1302, solid_queue#589",

@@ -378,11 +378,17 @@ class World:
             jobs=jobs,
             transitions=self.transitions,
             faults=self.faults,
+            hindrances=self._hindrances(),
             samples=self.samples,
             tallies=tallies,
             limits=() if self._is_begun_late() else (LIMIT,),
-            recovery_s=float("inf"),  # that of a run: it may have to wait for a place, or for its gates; see `checks`
+            recovery_s=None,  # that of a run: it may have to wait for a place, or for its gates; see `checks`
         )
+
+    def _hindrances(self) -> list[Fault]:
+        """When something was wrong with a worker, or with its way to the store: then a settlement may take long."""
+        lives = self.watch.lives.items()
+        return [Fault("ill", number, first, last) for number, life in lives for first, last in life.ills]
 
     def is_hit(self, start: Effect, last: Effect | None) -> bool:
         """Whether a fault may have cut off a run, or made it stale."""
