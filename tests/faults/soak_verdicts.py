@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from statistics import median
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -25,15 +25,15 @@ class Verdict(Struct, frozen=True):
 class Level(Struct, frozen=True, kw_only=True):
     """When a figure counts as flat.
 
-    share, floor: it may rise by this share of its median, or of its peak where it is a saw, or by so much, whichever is
-    more. A leak rises with the jobs, of which a soak has hundreds of thousands: ten bytes for each are some megabytes,
-    and more than any floor here.
-    is_saw: it rises until something cuts it back, again and again, so its peaks are compared, not its slope.
+    share, floor: it may rise by this share of what it is compared by, or by so much, whichever is more. A leak rises
+    with the jobs, of which a soak has hundreds of thousands: ten bytes for each are some megabytes, and more than any
+    floor here.
+    by: its slope; or, where it rises until something cuts it back, again and again, its peaks, or what is left then.
     """
 
     share: float
     floor: float
-    is_saw: bool = False
+    by: Literal["slope", "peaks", "valleys"] = "slope"
 
 
 MEMORY: Final = Level(share=0.05, floor=3.0)
@@ -42,9 +42,13 @@ HANDLES: Final = Level(share=0.0, floor=3.0)
 """File handles and threads: a connection that is being replaced is there twice for a moment."""
 SESSIONS: Final = Level(share=0.25, floor=6.0)
 """Connections to a server: those of a worker that was just killed, and of the one in its place, are there together."""
-SAW: Final = Level(share=0.35, floor=8.0, is_saw=True)
+SAW: Final = Level(share=0.35, floor=8.0, by="peaks")
 """MiB of tables, which grow until jobs are pruned, and of logs, which grow until they are cut: whatever is never cut
 grows by half from the middle third to the last, and how high a peak is depends on what was going on just then."""
+DEAD: Final = Level(share=0.5, floor=10_000, by="valleys")
+"""Rows that wait for PostgreSQL to clean up, which it does once a minute. How many there are by then depends on what was
+pruned just before, and a look may meet any of it; what is left afterwards is what it could not remove. The floor is the
+work of three seconds."""
 
 
 def level_of(name: str) -> Level | None:
@@ -65,28 +69,31 @@ def level_of(name: str) -> Level | None:
     if word in {"file_mib", "tables_mib", "indexes_mib", "memory_mib", "wal_mib", "aof_mib"}:
         return SAW
     if word == "dead_rows":
-        return Level(share=0.5, floor=20_000, is_saw=True)
+        return DEAD
     return None
 
 
 def flat(name: str, values: Sequence[float], level: Level) -> Verdict:
     """Whether a figure stays where it is. The first third of the run, in which everything fills up, is left out.
 
-    A steady one: the robust slope (the median of the slopes between any two samples) over the last two thirds, and the
-    last samples beside the middle third: the slope does not see a jump at the end. A saw: the peaks of both thirds.
+    By its slope: the robust one (the median of the slopes between any two samples) over the last two thirds, and the
+    last samples beside the middle third, as the slope does not see a jump at the end. Else the two thirds are compared.
     """
     third = len(values) // 3
-    middle, rest = values[third : 2 * third], values[third:]
-    usual = max(middle) if level.is_saw else median(rest)
-    room = max(level.floor, level.share * usual)
-    if level.is_saw:
-        growth = max(values[2 * third :]) - max(middle)
-        figure = f"peaks {max(middle):,.1f} and then {max(values[2 * third :]):,.1f}"
-    else:
+    middle, last = values[third : 2 * third], values[2 * third :]
+    if level.by == "slope":
+        rest = values[third:]
+        usual = median(rest)
         rise = _slope(rest) * (len(rest) - 1)
         jump = median(rest[-_LAST:]) - median(middle)
         growth = max(rise, jump)
         figure = f"{usual:,.1f}, {rise:+,.1f} by its slope, {jump:+,.1f} at the end"
+    else:
+        extreme = max if level.by == "peaks" else min
+        usual = extreme(middle)
+        growth = extreme(last) - usual
+        figure = f"{level.by} {usual:,.1f} and then {extreme(last):,.1f}"
+    room = max(level.floor, level.share * usual)
     return Verdict(f"{name} is flat", growth <= room, f"{figure} (room for {room:,.1f})")
 
 

@@ -25,7 +25,7 @@ from tests.faults.soak_ledger import ClientBook, ClientPen, EffectBook, EffectPe
 from tests.faults.soak_plan import Plan, Seen, Soaked
 from tests.faults.soak_run import soak
 from tests.faults.soak_shop import is_doomed
-from tests.faults.soak_verdicts import FEWEST, SAW, Level, flat, flats, level_of
+from tests.faults.soak_verdicts import DEAD, FEWEST, SAW, Level, flat, flats, level_of
 from tests.faults.workers import CLOCK, ROOT, poll
 from tests.servers import children
 
@@ -158,6 +158,14 @@ def test_a_saw_is_flat_while_its_peaks_are() -> None:
     # As seen of Redis: what is kept of it differs from one rewriting to the next, and peaks are far above the median.
     seen = [20.0, 25.0, 15.0, 30.0, 12.0, 47.0] * 10 + [20.0, 25.0, 15.0, 30.0, 12.0, 56.0] * 5
     assert flat("store.aof_mib", seen, SAW).is_kept
+
+
+def test_what_is_cut_back_once_a_minute_is_flat_while_what_is_left_is() -> None:
+    # As seen of PostgreSQL: a look may meet all that was pruned a moment ago, or none of it.
+    seen = [4_000.0, 15_000.0, 20_000.0, 33_000.0, 34_000.0] * 14 + [3_000.0, 72_000.0, 25_000.0, 9_000.0, 30_000.0] * 7
+    assert flat("store.dead_rows", seen, DEAD).is_kept
+    held = [value + 400.0 * n for n, value in enumerate(seen)]
+    assert not flat("store.dead_rows", held, DEAD).is_kept
 
 
 def test_nothing_is_said_about_growth_in_too_short_a_time() -> None:
