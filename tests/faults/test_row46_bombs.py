@@ -134,7 +134,8 @@ def test_a_filter_is_no_pattern_and_no_template_to_the_server(tmp_path: Path, re
                 assert answer.status_code in {200, 422}, (params, answer.status_code)
                 assert answer.status_code == 422 or answer.json()["items"] == [], f"{params} was taken for a pattern"
                 assert "49" not in answer.text.replace(text, ""), "a template was filled in"
-                took[str(params)] = took_ms(
+                ((field, _),) = params.items()
+                took[f"{field}={text[:24]}"] = took_ms(
                     lambda params=params: client.get("/jobs", params=params),  # type: ignore[misc]
                     lambda: _work_s(server.pid),
                 )

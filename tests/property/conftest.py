@@ -28,6 +28,6 @@ settings.load_profile(SIZE)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Hand hypothesis the seed before it asks for one; processes of xdist have that of the first."""
+    """Hand hypothesis the seed before it asks for one; processes of xdist have that of the first by the environment."""
     if SIZE == "full" and config.option.hypothesis_seed is None:
-        config.option.hypothesis_seed = Dice().seed
+        config.option.hypothesis_seed = os.environ["HOLDFAST_SEED"] = Dice().seed
