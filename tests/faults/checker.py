@@ -249,11 +249,11 @@ def recoveries(evidence: Evidence) -> Iterator[tuple[str, float]]:
 
 def told_bound(evidence: Evidence) -> str:
     """What a finding adds of how soon what was cut off had to run again, and did."""
-    took = [took_s for _, took_s in recoveries(evidence)]
     if evidence.recovery_s is None:
         return ""
-    cut = f"{len(took)} jobs cut off, running again after at most {max(took):.2f} s" if took else "no job cut off"
-    return f", {cut} (bound {evidence.recovery_s:.1f} s)"
+    took = [took_s for _, took_s in recoveries(evidence)]
+    soon = f"{len(took)} jobs cut off, running again after at most {max(took):.2f} s" if took else ""
+    return f", {soon or 'no job cut off amid its run'} (bound {evidence.recovery_s:.1f} s)"
 
 
 def _leases(evidence: Evidence) -> dict[tuple[str, str], int]:

@@ -29,7 +29,9 @@ def wait_replaced(arena: Arena, supervisor: int) -> None:
     """Until each of its workers that has lost its lease has said what it had to say, and is replaced."""
 
     def is_done() -> bool:
-        return {one.pid for one in arena.stats().workers} == set(children(supervisor))
+        known = {one.pid for one in arena.stats().workers}
+        their_own = {one for pid in known for one in children(pid)}
+        return set(children(supervisor)) - their_own == known
 
     poll(is_done, _REPLACED_WITHIN_S, "others are in the place of those that have lost their leases")
 

@@ -192,7 +192,7 @@ def test_an_outage_explains_what_those_had_that_it_cost_their_leases_and_nothing
 
 def test_a_finding_tells_the_bound_of_its_recoveries() -> None:
     assert checker.told_bound(good()) == ", 1 jobs cut off, running again after at most 1.50 s (bound 2.0 s)"
-    assert checker.told_bound(replace(good(), faults=[])) == ", no job cut off (bound 2.0 s)"
+    assert checker.told_bound(replace(good(), faults=[])) == ", no job cut off amid its run (bound 2.0 s)"
     assert checker.told_bound(replace(good(), recovery_s=None)) == ""
 
 

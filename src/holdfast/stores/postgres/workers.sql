@@ -38,7 +38,8 @@ WHERE datname = current_database() AND usename = current_user
     AND state = 'active' AND wait_event = 'ClientRead' AND backend_xid IS NOT NULL
     AND xact_start < clock_timestamp() - current_setting('idle_in_transaction_session_timeout')::interval
 
--- What workers that are gone still hold, in the order in which they went.
+-- What workers that are gone still hold, in the order in which they went; what one of them has locked in a transaction
+-- that it cannot end comes later, and keeps back none of the others.
 -- name: orphans
 SELECT claim.token, one.seq
 FROM holdfast_claims AS claim
@@ -49,6 +50,7 @@ WHERE worker.gone_at IS NOT NULL AND claim.held > 0
     AND job.state = 'running' AND job.token = claim.token
 ORDER BY worker.gone_at, worker.number, claim.number, one.place
 LIMIT %(limit)s
+FOR UPDATE OF job SKIP LOCKED
 
 -- name: adopt
 WITH adopted AS (

@@ -238,6 +238,19 @@ async def test_a_job_that_somebody_has_locked_is_passed_over_and_comes_later(
     check_books()
 
 
+async def test_an_orphan_that_somebody_has_locked_keeps_back_none_of_the_others(
+    store: PostgresStore, plain: Plain
+) -> None:
+    locked, free = await store.enqueue([new_job(), new_job()])
+    await claim(store)
+    await store.heartbeat(WorkerRecord(id="w", lease_s=0.0))
+    await store.heartbeat(WorkerRecord(id="heir", lease_s=60.0))
+    with plain.transaction():
+        plain.execute("SELECT FROM holdfast_jobs WHERE id = %s FOR UPDATE", (locked.id,))
+        assert [one.id for one in await store.reclaim("heir", new_token(), 10)] == [free.id]
+    assert [one.id for one in await store.reclaim("heir", new_token(), 10)] == [locked.id]
+
+
 def test_each_kind_of_error_says_what_would_help() -> None:
     for kind, words, is_away in (
         (psycopg.errors.DiskFull, "disk is full", True),
