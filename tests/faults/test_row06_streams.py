@@ -29,6 +29,8 @@ pytestmark = waits
 STORE = "streams"
 KILLERS: Final = 3
 WORKERS: Final = 2
+DYING_S: Final = 0.5
+"""Others may begin between the first line of a handler that kills its process and the end of that."""
 DEATHS: Final = 2
 """So many workers may die of one message before it is suspected: the first one proves nothing."""
 
@@ -69,7 +71,7 @@ def test_messages_that_kill_their_worker_are_given_up_and_the_others_handled(
         for pid in running:
             arena.drain(pid)
         evidence = arena.evidence()
-        deaths = [Fault("kill", one.pid, one.at, one.at) for one in evidence.handlings if one.name in deadly]
+        deaths = [Fault("kill", one.pid, one.at, one.at + DYING_S) for one in evidence.handlings if one.name in deadly]
         keeps_order = channel.keeps_order and kind == "one"  # a batch is handled at once
         evidence = replace(evidence, faults=deaths, keeps_order=keeps_order)
 

@@ -72,7 +72,7 @@ class Aftermath(Struct, frozen=True, kw_only=True):
 
 def weather(
     arena: Arena,
-    strike: Callable[[], None],
+    strike: Callable[[Posters], None],
     *,
     jobs: int,
     strikes: int,
@@ -96,7 +96,7 @@ def weather(
                     CLOCK.sleep(_EVERY_S)
                     assert posters.are_busy, "the load was over too soon"
                     began_s = CLOCK.monotonic()
-                    strike()
+                    strike(posters)
                     struck_s = CLOCK.monotonic()
                     outages.append((began_s, struck_s))
                     again_s.append(_taken_again(posters, struck_s))
@@ -146,7 +146,7 @@ def test_a_killed_server_process_of_postgres_costs_clients_of_the_api_nothing_bu
 ) -> None:
     dice = Dice()
 
-    def strike() -> None:
+    def strike(_: Posters) -> None:
         pids = engine.server.backends()
         with engine.connection() as witness:
             os.kill(pids[dice.below(len(pids))], signal.SIGKILL)
@@ -171,8 +171,10 @@ def test_a_store_that_crashes_and_starts_again_costs_clients_of_the_api_nothing_
 ) -> None:
     jobs, strikes = (3_000, STRIKES) if is_full else (100, 1)
 
-    def strike() -> None:
+    def strike(posters: Posters) -> None:
+        refused = posters.refused
         engine.server.kill()
+        poll(lambda: posters.refused > refused, AGAIN_S, "somebody hears of it")
         engine.server.start()
 
     after = weather(arena, strike, jobs=jobs, strikes=strikes, is_outage=True)
@@ -194,7 +196,7 @@ def test_connections_cut_at_random_cost_clients_of_the_api_nothing(
     dice = Dice()
     proxy = engine.proxy(dice.draw)
 
-    def strike() -> None:
+    def strike(_: Posters) -> None:
         proxy.reset_probability = PROBABILITY  # from the first on: everybody has come this far without
 
     after = weather(arena, strike, jobs=1_000, strikes=40, is_outage=False, url=engine.url_by(proxy))

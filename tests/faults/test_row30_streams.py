@@ -76,7 +76,7 @@ def test_lost_replies_lose_no_message(
         for number in range(drops):
             proxy.drop_reply(1 + dice.below(8), then="silence" if number % 6 == 5 and name != "kafka" else "reset")
             CLOCK.sleep(0.25)
-            if number % 10 == 9:
+            if is_blocking and number % 10 == 9:  # else what was sent to a retry topic is finished where it came from
                 arena.look()
         proxy.heal()
         ended_s = CLOCK.monotonic()
