@@ -372,10 +372,3 @@ class _Duplicates:
     def _worker_of(self, run: Run) -> int:
         """The worker that had it, which may have given it to another process."""
         return run.start.parent if run.start.parent in self._workers else run.start.pid
-
-
-def waits_between(handlings: Sequence[Handling], name: Name) -> Iterator[float]:
-    """How long each retry of a message was waited for after the failure before it."""
-    for run, following in pairwise(runs_by_name(handlings)[name]):
-        assert run.last is not None
-        yield following.start.at - run.last.at
