@@ -218,6 +218,12 @@ def figures(evidence: StreamEvidence) -> Figures:
     )
 
 
+def everything(evidence: StreamEvidence) -> str:
+    """Every run, and what workers had and said, for whoever has to find out why something ran again."""
+    runs = [_runs_told(key, evidence) for key in sorted({name[0] for name in evidence.sent})]
+    return "\n".join([*runs, *map(str, evidence.facts)])
+
+
 def told(evidence: StreamEvidence, seconds: float) -> str:
     """What every finding says beside its figures."""
     twice = 10_000 * duplicates(evidence) / max(1, len(evidence.sent))

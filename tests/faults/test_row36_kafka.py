@@ -47,7 +47,9 @@ def test_a_stop_drains_commits_and_leaves_at_once(
         evidence = arena.evidence()
 
     assert stream_checker.check(evidence) == []
-    assert stream_checker.duplicates(evidence) == stream_checker.cut_off(evidence) == 0
+    assert stream_checker.duplicates(evidence) == stream_checker.cut_off(evidence) == 0, stream_checker.everything(
+        evidence
+    )
     # Members that are not told wait for the session's time-out, 45 s.
     assert max(taken_s for _, taken_s in stopped) < 10.0
     told = ", ".join(
