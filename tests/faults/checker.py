@@ -137,13 +137,21 @@ def one_terminal(evidence: Evidence) -> list[str]:
         for one in evidence.transitions
         if (one.before, one.after) not in _LEGAL
     ]
-    latest = {one.job: one for one in evidence.transitions}
-    for job in evidence.jobs.values():
-        change = latest.get(job.id)
-        if change is not None and change.after == "completed" and job.result != json.encode(change.token):
-            found.append(f"I2 stale result: {job.id} was held under {change.token}, its result is of {job.result!r}")
+    found += stale_results(evidence)
     starts = Counter((one.job, one.token) for one in evidence.effects if one.what == "start")
     return found + [f"I2 one lease ran twice: {job} under {token}" for (job, token), n in starts.items() if n > 1]
+
+
+def stale_results(evidence: Evidence) -> list[str]:
+    """Of I2: settlements that were accepted though they came from another lease than the latest."""
+    latest = {one.job: one for one in evidence.transitions}
+    return [
+        f"I2 stale result: {job.id} was held under {change.token}, its result is of {job.result!r}"
+        for job in evidence.jobs.values()
+        if (change := latest.get(job.id)) is not None
+        and change.after == "completed"
+        and job.result != json.encode(change.token)
+    ]
 
 
 def bounded_duplicates(evidence: Evidence) -> list[str]:

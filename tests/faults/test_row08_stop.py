@@ -34,7 +34,8 @@ def test_a_stop_finishes_what_runs_and_gives_back_the_rest(arena: Arena, number:
         poll(lambda: arena.started() >= 20, 20, "the worker is busy")
         fleet.send(pid, number)
         began_s = CLOCK.monotonic()
-        assert fleet.wait(pid) == Exit.DRAINED, fleet.log(pid)
+        code = fleet.wait(pid)
+        assert code == Exit.DRAINED, fleet.log(pid)
         drained_s = CLOCK.monotonic() - began_s
         begun = {one.job for one in arena.effects()}
         states = {job.id: job.state.value for job in arena.records().values()}
@@ -53,7 +54,8 @@ def test_a_stop_finishes_what_runs_and_gives_back_the_rest(arena: Arena, number:
         f"a worker told to stop ({name}) under load",
         injected=1,
         figures=figures_of(evidence),
-        note=f"drained in {drained_s:.2f} s, {len(begun)} jobs begun, {len(states) - len(begun)} left queued, exit 0",
+        note=f"drained in {drained_s:.2f} s, {len(begun)} jobs begun, "
+        f"{len(states) - len(begun)} left queued, exit {code}",
     )
 
 

@@ -73,8 +73,7 @@ def test_what_a_job_forks_is_never_taken_for_its_worker(arena: Arena, is_full: b
         "jobs fork children that outlive the worker, return, exit, fail or enqueue (thread, async, isolated)",
         injected=forked,
         figures=figures_of(evidence),
-        note=f"enqueued by children {enqueued}; children that ran, settled or stopped anything 0"
-        f"{checker.told_bound(evidence)}",
+        note=f"enqueued by children {enqueued}; children that ran jobs {len(strays)}{checker.told_bound(evidence)}",
     )
 
 

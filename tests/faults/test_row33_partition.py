@@ -84,8 +84,9 @@ def test_a_host_that_was_cut_off_is_fenced_and_goes_on_by_itself(
         f"the cable of one host of two is pulled for 3 leases ({CUT_S:g} s)",
         injected=rounds,
         figures=replace(figures_of(evidence), recoveries=list(took.values())),
-        note=f"late settlements refused {late}, accepted 0; back at work {max(back):.1f} s after it was mended; "
-        f"running elsewhere after at most {max(took.values()):.2f} s (bound {bound_s:.1f} s)",
+        note=f"late settlements refused {late}, accepted {len(checker.stale_results(evidence))}; back at work "
+        f"{max(back):.1f} s after it was mended; running elsewhere after at most {max(took.values()):.2f} s "
+        f"(bound {bound_s:.1f} s)",
     )
 
 

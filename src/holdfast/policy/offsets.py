@@ -43,6 +43,11 @@ class Offsets:
         return len(self._order)
 
     @property
+    def last_finished(self) -> int | None:
+        """The last of those that are finished behind an unfinished one."""
+        return next((one for one in reversed(self._order) if one not in self._unfinished), None)
+
+    @property
     def unfinished(self) -> int:
         """How many were added and not finished."""
         return len(self._unfinished)

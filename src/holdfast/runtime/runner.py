@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextvars import copy_context
 from types import CoroutineType
@@ -871,21 +871,33 @@ class Runner:
 
     # ---- stopping
 
-    def release_waiting(self, older_than_s: float = _START_WITHIN_S) -> None:
-        """Give back what has waited here for longer than a moment without being begun."""
+    def release_waiting(
+        self, older_than_s: float = _START_WITHIN_S, but: Callable[[set[str]], Container[str]] = lambda waiting: ()
+    ) -> None:
+        """Give back what has waited here for longer than a moment without being begun.
+
+        `but` is asked, with the ids of all that wait, which of them are kept.
+        """
         limit = self.now() - older_than_s
-        if any(run.delivery.claimed_at <= limit for run in self._waiting):
-            self._give_back(list(self._waiting))
+        on_threads = self._threads.take_back()
+        apart = [run for run in self.runs.values() if self._is_isolated(run) and not run.is_begun and not run.stop]
+        kept = but({run.delivery.id for run in (*self._waiting, *on_threads, *apart)})
+
+        def is_late(run: Run) -> bool:
+            return run.delivery.claimed_at <= limit and run.delivery.id not in kept
+
+        if any(map(is_late, self._waiting)):
+            waiting = list(self._waiting)
             self._waiting.clear()
-        held = self._threads.take_back()
-        late = [run for run in held if run.delivery.claimed_at <= limit]
+            self._waiting.extend(run for run in waiting if run.delivery.id in kept)
+            self._give_back([run for run in waiting if run.delivery.id not in kept])
+        late = [run for run in on_threads if is_late(run)]
         self._sync_held -= len(late)
         self._give_back(late)
-        self._threads.submit([run for run in held if run.delivery.claimed_at > limit])
-        for run in list(self.runs.values()):
-            if self._is_isolated(run) and not run.is_begun and not run.stop and run.delivery.claimed_at <= limit:
-                run.stop = "shutdown"
-                self._cancel(run)
+        self._threads.submit([run for run in on_threads if not is_late(run)])
+        for run in filter(is_late, apart):
+            run.stop = "shutdown"
+            self._cancel(run)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Release what was claimed and not begun."""

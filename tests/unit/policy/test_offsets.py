@@ -42,6 +42,15 @@ def test_a_message_finished_behind_an_unfinished_one_stays_in_the_gap() -> None:
     assert (offsets.position, offsets.open, offsets.unfinished) == (3, 0, 0)
 
 
+def test_the_last_one_finished_behind_an_unfinished_one_is_known_until_it_is_passed() -> None:
+    offsets = opened(5, 7, 8, 9, position=5)
+    known = [offsets.last_finished]
+    for some in ([7, 8], [5]):
+        offsets.finish_many(some)
+        known.append(offsets.last_finished)
+    assert known == [None, 8, None]
+
+
 def test_holes_are_passed_with_what_is_before_them() -> None:
     offsets = opened(3, 10, 11, position=0)
     assert offsets.position == 3

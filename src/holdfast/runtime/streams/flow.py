@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -133,6 +133,10 @@ class Flow:
         for delivery in waiting:
             self._forget(delivery.part, delivery)
         return parts
+
+    def overtaken(self, waiting: Container[str]) -> set[str]:
+        """Which of those that wait for a place others of their partition have overtaken."""
+        return {id_ for part in self.parts.values() for id_ in part.overtaken(waiting)}
 
     def remove(self, parts: Collection[Part]) -> None:
         """Whatever still comes of these, it is not ours any more."""

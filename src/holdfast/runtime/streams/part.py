@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from holdfast.policy.offsets import Offsets
 from holdfast.ports import PartitionReport, Progress
@@ -146,6 +146,15 @@ class Part:
         self.buffer.clear()
         kept = {key: deque(one for one in waiting if one.offset < self.begun) for key, waiting in self.queued.items()}
         self.queued = {key: waiting for key, waiting in kept.items() if waiting and self.has_positions}
+
+    def overtaken(self, waiting: Container[str]) -> list[str]:
+        """Those held that a later one has overtaken, which waits no longer: it comes again unless they run."""
+        if isinstance(self.offsets, Entries):
+            return []  # each is finished by itself
+        reached = [self.offsets.last_finished or 0]
+        reached += [one.offsets[-1] for id_, one in self.held.items() if id_ not in waiting]
+        furthest = max(reached)
+        return [id_ for id_, one in self.held.items() if one.offsets[0] < furthest]
 
     def take_progress(self) -> Progress:
         """What is to be committed now."""

@@ -154,7 +154,7 @@ class StreamPump:
         """Stop taking, finish what is in flight within the grace time, commit and leave; whether all was finished."""
         flow = self._flow
         flow.is_stopping = True
-        self.runner.release_waiting(older_than_s=-60.0)
+        self.runner.release_waiting(older_than_s=-60.0, but=flow.overtaken)
         parts = flow.let_run_out(list(flow.parts))
         self._wake.set()
         run_out_s = min(_RUN_OUT_S, grace_s)

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from holdfast.runtime.runner import Room
 from tests.unit.runtime.streams.handlers import Gates
 from tests.unit.runtime.streams.stage import TOPIC, Consumer, Stage, staged
 
@@ -99,6 +100,29 @@ async def test_one_that_was_queued_itself_overtakes_others_too() -> None:
         gates.open(1, 2)
         await stage.until(draining.done)
         assert (gates.began, stage.position()) == ([0, 1, 3, 2], 4)
+
+
+async def test_a_stop_leaves_to_others_what_has_no_place_yet_but_not_what_was_overtaken() -> None:
+    async with staged() as stage:
+        gates = Gates()
+        for number, key in enumerate("aabcde"):
+            stage.send(number, key)
+        consumer = stage.consuming(gates.handle)
+        consumer.pump.runner.room = Room(concurrency=2, threads=1, isolates=1)
+        await stage.until(lambda: gates.began == [0, 2])
+        gates.open(2)
+        await stage.until(lambda: gates.began == [0, 2, 3])
+        gates.open(0)
+        await stage.until(lambda: gates.began == [0, 2, 3, 4])  # 1 may run by now, but both places are taken
+        draining = asyncio.create_task(consumer.pump.drain(30.0))
+        await stage.wait(0.5)
+        gates.open(1, 3, 4, 5)
+        await stage.until(draining.done)
+        assert draining.result() is True
+        assert (gates.began, stage.position()) == ([0, 2, 3, 4, 1], 5)
+        stage.consumer(consumer.pump.spec)
+        await stage.rest()
+        assert gates.done == Counter(range(6))
 
 
 async def test_of_a_lost_partition_nothing_more_is_begun_though_its_turn_had_come() -> None:
