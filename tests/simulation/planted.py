@@ -215,7 +215,7 @@ def _stop_between_claim_and_run() -> AbstractContextManager[None]:
     def both() -> Iterator[None]:
         with (
             _in_place_of(WorkerTable, "beat", dropped),
-            _in_place_of(Runner, "release_waiting", lambda self, older_than_s=0.0: self._waiting.clear()),
+            _in_place_of(Runner, "release_waiting", lambda self: self._waiting.clear()),
             _in_place_of(Worker, "_let_clean_up", _drop_all),
         ):
             yield

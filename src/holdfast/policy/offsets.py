@@ -43,11 +43,6 @@ class Offsets:
         return len(self._order)
 
     @property
-    def last_finished(self) -> int | None:
-        """The last of those that are finished behind an unfinished one."""
-        return next((one for one in reversed(self._order) if one not in self._unfinished), None)
-
-    @property
     def unfinished(self) -> int:
         """How many were added and not finished."""
         return len(self._unfinished)
@@ -80,6 +75,10 @@ class Offsets:
         """The same for several, in any order."""
         self._unfinished.difference_update(offsets)
         self._advance()
+
+    def last_finished(self, before: float) -> int | None:
+        """The last one before this that is finished behind an unfinished one."""
+        return next((one for one in reversed(self._order) if one < before and one not in self._unfinished), None)
 
     def _advance(self) -> None:
         """Pass what is finished at the head."""

@@ -70,7 +70,7 @@ class Maintenance:
     async def once(self) -> None:
         """Everything that is due."""
         await self._take_back_orphans()
-        self._runner.release_waiting()
+        self._runner.release_late()
         for part in (self._fire_schedules, self._drive_replays, self._prune):
             try:
                 await part()

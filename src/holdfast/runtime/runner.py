@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import threading
 from collections import deque
@@ -871,14 +872,15 @@ class Runner:
 
     # ---- stopping
 
-    def release_waiting(
-        self, older_than_s: float = _START_WITHIN_S, but: Callable[[set[str]], Container[str]] = lambda waiting: ()
-    ) -> None:
-        """Give back what has waited here for longer than a moment without being begun.
+    def release_late(self) -> None:
+        """Give back what has waited here for longer than a moment without being begun."""
+        self._release(self.now() - _START_WITHIN_S)
 
-        `but` is asked, with the ids of all that wait, which of them are kept.
-        """
-        limit = self.now() - older_than_s
+    def release_waiting(self, but: Callable[[set[str]], Container[str]] = lambda waiting: ()) -> None:
+        """Give back what has not begun; of the ids of all that wait, `but` says which are kept."""
+        self._release(math.inf, but)
+
+    def _release(self, limit: float, but: Callable[[set[str]], Container[str]] = lambda waiting: ()) -> None:
         on_threads = self._threads.take_back()
         apart = [run for run in self.runs.values() if self._is_isolated(run) and not run.is_begun and not run.stop]
         kept = but({run.delivery.id for run in (*self._waiting, *on_threads, *apart)})

@@ -68,7 +68,6 @@ _IDLE_S = 1.0
 _GATHERED_S = 0.008
 _SOON_S = 0.01
 """Domains that open within so short a time of each other are claimed from together."""
-_MINUTE_S = 60.0
 _OVERDUE_S = 1.0
 _LAST_WORD_S = 2.0
 _PART = "exchange"
@@ -893,7 +892,7 @@ class Worker:
         if self._is_lost:
             await self._send_late()
             return Exit.REPLACE
-        runner.release_waiting(older_than_s=-_MINUTE_S)
+        runner.release_waiting()
         began_s = self._clock.monotonic()
         while runner.runs and not self._is_lost:
             deadline_s = began_s + self._grace_s
@@ -913,7 +912,7 @@ class Worker:
 
     def _give_all_back(self) -> None:
         """Stop all that runs, and release it; threads are left to their end."""
-        self.runner.release_waiting(older_than_s=-_MINUTE_S)
+        self.runner.release_waiting()
         self.runner.stop(None, "shutdown")
 
     async def _let_clean_up(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from holdfast.policy.offsets import Offsets
@@ -44,11 +46,11 @@ def test_a_message_finished_behind_an_unfinished_one_stays_in_the_gap() -> None:
 
 def test_the_last_one_finished_behind_an_unfinished_one_is_known_until_it_is_passed() -> None:
     offsets = opened(5, 7, 8, 9, position=5)
-    known = [offsets.last_finished]
-    for some in ([7, 8], [5]):
-        offsets.finish_many(some)
-        known.append(offsets.last_finished)
-    assert known == [None, 8, None]
+    assert offsets.last_finished(inf) is None
+    offsets.finish_many([7, 8])
+    assert [offsets.last_finished(before) for before in (inf, 9, 8, 7)] == [8, 8, 7, None]
+    offsets.finish(5)
+    assert offsets.last_finished(inf) is None
 
 
 def test_holes_are_passed_with_what_is_before_them() -> None:

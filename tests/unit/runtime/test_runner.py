@@ -536,7 +536,7 @@ async def test_a_stop_gives_back_what_runs_whether_or_not_it_took_its_first_step
     ids = await harness.start(*[job_of(endless) for _ in range(4)])
     if is_entered:
         await turns()
-    harness.runner.release_waiting(older_than_s=-60.0)
+    harness.runner.release_waiting()
     harness.runner.stop(None, "shutdown")
     settled = await harness.settled(4)
     assert sorted(one.id for one in settled) == sorted(ids)
@@ -644,10 +644,10 @@ async def test_what_waits_too_long_is_given_back_and_the_rest_stays(app: App) ->
     harness = Harness(app, Room(threads=1))
     ids = await harness.start(*[job_of(work, n) for n in range(3)])
     await until(lambda: harness.runner.begun == 1)
-    harness.runner.release_waiting()
+    harness.runner.release_late()
     assert harness.runner.settlements == []
     harness.runner.runs[ids[1]].delivery.claimed_at -= 2.0
-    harness.runner.release_waiting()
+    harness.runner.release_late()
     assert [(one.id, one.change) for one in harness.runner.settlements] == [(ids[1], Change.RELEASE)]
     go.set()
     assert {one.id for one in await harness.settled(3)} == set(ids)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import heapq
 import logging
+import math
 from collections import deque
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -122,21 +123,35 @@ class Flow:
         parts = [part for place in places if (part := self.parts.get(place)) is not None]
         for part in parts:
             part.is_revoked = True
-            part.clear()
+            part.buffer.clear()
         mine = {part.place for part in parts}
-        waiting = [one for _, _, one in self._holds if one.place in mine]
+        unfinished = [one for _, _, one in self._holds if one.place in mine]
         self._holds = [one for one in self._holds if one[2].place not in mine]
         heapq.heapify(self._holds)
-        if self._spec.batch or not self._has_positions:
-            waiting += [one for one in self._ready if one.place in mine]
-            self._ready = deque(one for one in self._ready if one.place not in mine)
-        for delivery in waiting:
-            self._forget(delivery.part, delivery)
+        before = dict.fromkeys(parts, math.inf)
+        for delivery in unfinished:
+            part = delivery.part
+            before[part] = min(before[part], delivery.offsets[0])
+            self._forget(part, delivery)
+        self._leave(before)
         return parts
 
-    def overtaken(self, waiting: Container[str]) -> set[str]:
-        """Which of those that wait for a place others of their partition have overtaken."""
-        return {id_ for part in self.parts.values() for id_ in part.overtaken(waiting)}
+    def leave_overtaken(self, parts: Collection[Part]) -> None:
+        """Begin nothing more of these at all."""
+        self._leave(dict.fromkeys(parts, -math.inf))
+
+    def _leave(self, before: Mapping[Part, float]) -> None:
+        """Leave to others what of these partitions does not run yet, but for what was overtaken before an offset."""
+
+        def kept(waiting: set[str]) -> set[str]:
+            ready = {one.id for one in self._ready}
+            left = {id_ for part, offset in before.items() for id_ in part.leave(waiting | ready, offset)}
+            for delivery in [one for one in self._ready if one.id in left]:
+                self._ready.remove(delivery)
+                self._forget(delivery.part, delivery)
+            return waiting - left
+
+        self._runner.release_waiting(but=kept)
 
     def remove(self, parts: Collection[Part]) -> None:
         """Whatever still comes of these, it is not ours any more."""
@@ -261,7 +276,6 @@ class Flow:
 
     def _begun(self, part: Part, message: Message, passage: Passage | None, now: float) -> MessageDelivery:
         delivery = delivery_of(self._spec.name, part.place, message, passage, now)
-        part.begun = max(part.begun, message.offset + 1)
         if part.is_suspect(message):
             delivery.is_suspect = True
         if self._runner.tracer is not None and (trace := message.header("traceparent")):

@@ -17,7 +17,6 @@ class Part:
 
     __slots__ = (
         "acks",
-        "begun",
         "buffer",
         "busy",
         "careful_until",
@@ -50,8 +49,6 @@ class Part:
         self.offsets: Offsets | Entries = Offsets(position) if has_positions else Entries(position)
         self.buffer: deque[Message] = deque()
         """Received and not looked at."""
-        self.begun = position
-        """Behind the last one that was begun: what is queued before it was overtaken."""
         self.busy: set[bytes] = set()
         """The message keys that are under way."""
         self.queued: dict[bytes, deque[Message]] = {}
@@ -141,20 +138,24 @@ class Part:
             del self.queued[key]
         return message
 
-    def clear(self) -> None:
-        """Forget what was not begun; but not what was overtaken, or those in front of it would all be done again."""
-        self.buffer.clear()
-        kept = {key: deque(one for one in waiting if one.offset < self.begun) for key, waiting in self.queued.items()}
-        self.queued = {key: waiting for key, waiting in kept.items() if waiting and self.has_positions}
+    def leave(self, waiting: Container[str], before: float) -> set[str]:
+        """Forget what is queued, and say which of those that wait for their turn or a place are left to others.
 
-    def overtaken(self, waiting: Container[str]) -> list[str]:
-        """Those held that a later one has overtaken, which waits no longer: it comes again unless they run."""
+        But not what a later one has overtaken that runs or has ended: that would be done again. What is not before the
+        given offset counts for nothing: it is done again in any case.
+        """
+        reached = self._reached(waiting, before)
+        overtaken = {key: deque(one for one in some if one.offset < reached) for key, some in self.queued.items()}
+        self.queued = {key: some for key, some in overtaken.items() if some}
+        return {id_ for id_, one in self.held.items() if id_ in waiting and one.offsets[0] >= reached}
+
+    def _reached(self, waiting: Container[str], before: float) -> int:
+        """The last one before that offset that runs or has ended."""
         if isinstance(self.offsets, Entries):
-            return []  # each is finished by itself
-        reached = [self.offsets.last_finished or 0]
-        reached += [one.offsets[-1] for id_, one in self.held.items() if id_ not in waiting]
-        furthest = max(reached)
-        return [id_ for id_, one in self.held.items() if one.offsets[0] < furthest]
+            return -1  # each is finished by itself, so that none is overtaken
+        ends = [one.offsets[-1] for id_, one in self.held.items() if id_ not in waiting]
+        finished = self.offsets.last_finished(before)
+        return max([one for one in ends if one < before] + [-1 if finished is None else finished])
 
     def take_progress(self) -> Progress:
         """What is to be committed now."""

@@ -154,13 +154,12 @@ class StreamPump:
         """Stop taking, finish what is in flight within the grace time, commit and leave; whether all was finished."""
         flow = self._flow
         flow.is_stopping = True
-        self.runner.release_waiting(older_than_s=-60.0, but=flow.overtaken)
         parts = flow.let_run_out(list(flow.parts))
         self._wake.set()
         run_out_s = min(_RUN_OUT_S, grace_s)
         is_done = await self._settled_within(run_out_s)
         if not is_done:
-            _forget_overtaken(parts)
+            flow.leave_overtaken(parts)
             is_done = await self._settled_within(grace_s - run_out_s)
         if not is_done:
             self.runner.stop(None, "shutdown")
@@ -365,7 +364,7 @@ class StreamPump:
             with suppress(TimeoutError):
                 async with self._clock.timeout(_RUN_OUT_S):
                     await self._run_out(parts)
-            _forget_overtaken(parts)
+            self._flow.leave_overtaken(parts)
             await self._run_out(parts)
             await self._watch.revoked(parts)
             return {part.place: part.take_progress() for part in parts}
@@ -485,11 +484,6 @@ class StreamPump:
 
     def _note_error(self, why: str) -> None:
         self._last_error = (in_a_line(why), self.runner.now())
-
-
-def _forget_overtaken(parts: Sequence[Part]) -> None:
-    for part in parts:
-        part.queued.clear()
 
 
 async def _end(tasks: Collection[asyncio.Task[None]]) -> None:

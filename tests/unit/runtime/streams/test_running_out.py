@@ -102,27 +102,89 @@ async def test_one_that_was_queued_itself_overtakes_others_too() -> None:
         assert (gates.began, stage.position()) == ([0, 1, 3, 2], 4)
 
 
-async def test_a_stop_leaves_to_others_what_has_no_place_yet_but_not_what_was_overtaken() -> None:
+def crowded(stage: Stage, gates: Gates, keys: str) -> Consumer:
+    """One that has two places; each letter is the key of a message."""
+    for number, key in enumerate(keys):
+        stage.send(number, key)
+    consumer = stage.consuming(gates.handle)
+    consumer.pump.runner.room = Room(concurrency=2, threads=1, isolates=1)
+    return consumer
+
+
+async def given_back(stage: Stage, consumer: Consumer, gates: Gates, *, is_stop: bool, after_s: float = 0.5) -> int:
+    """Stop it or take its partition away, and let everything end after a while: how far it came."""
+
+    async def give_back() -> int:
+        if is_stop:
+            assert await consumer.pump.drain(30.0)
+            return stage.position() or 0
+        progress = await consumer.pump.revoked([(TOPIC, 0)])
+        assert consumer.flow.in_flight == 0
+        return progress[TOPIC, 0].position
+
+    giving_back = asyncio.create_task(give_back())
+    await stage.wait(after_s)
+    assert not giving_back.done()  # what runs is waited for
+    gates.open(*range(10))
+    await stage.until(giving_back.done)
+    return giving_back.result()
+
+
+@pytest.mark.parametrize("is_stop", [True, False])
+async def test_what_has_no_place_yet_is_left_to_others_but_not_what_was_overtaken(is_stop: bool) -> None:
     async with staged() as stage:
         gates = Gates()
-        for number, key in enumerate("aabcde"):
-            stage.send(number, key)
-        consumer = stage.consuming(gates.handle)
-        consumer.pump.runner.room = Room(concurrency=2, threads=1, isolates=1)
+        consumer = crowded(stage, gates, "aabcde")
         await stage.until(lambda: gates.began == [0, 2])
         gates.open(2)
         await stage.until(lambda: gates.began == [0, 2, 3])
         gates.open(0)
         await stage.until(lambda: gates.began == [0, 2, 3, 4])  # 1 may run by now, but both places are taken
-        draining = asyncio.create_task(consumer.pump.drain(30.0))
-        await stage.wait(0.5)
-        gates.open(1, 3, 4, 5)
-        await stage.until(draining.done)
-        assert draining.result() is True
-        assert (gates.began, stage.position()) == ([0, 2, 3, 4, 1], 5)
-        stage.consumer(consumer.pump.spec)
-        await stage.rest()
-        assert gates.done == Counter(range(6))
+        assert await given_back(stage, consumer, gates, is_stop=is_stop) == 5
+        assert gates.began == [0, 2, 3, 4, 1]
+
+
+@pytest.mark.parametrize("is_stop", [True, False])
+async def test_nothing_is_begun_behind_what_is_left_to_others(is_stop: bool) -> None:
+    async with staged() as stage:
+        gates = Gates()
+        consumer = crowded(stage, gates, "abcad")
+        await stage.until(lambda: gates.began == [0, 1])  # 2 and 4 have no place, and 3 is behind 0
+        assert await given_back(stage, consumer, gates, is_stop=is_stop) == 2
+        assert gates.began == [0, 1]
+
+
+@pytest.mark.parametrize("is_stop", [True, False])
+async def test_what_was_overtaken_and_gets_no_place_is_left_to_others_after_a_while(is_stop: bool) -> None:
+    async with staged() as stage:
+        gates = Gates()
+        consumer = crowded(stage, gates, "aabcd")
+        await stage.until(lambda: gates.began == [0, 2])
+        gates.open(2)
+        await stage.until(lambda: gates.began == [0, 2, 3])
+        gates.open(0)
+        await stage.until(lambda: gates.began == [0, 2, 3, 4])
+        assert await given_back(stage, consumer, gates, is_stop=is_stop, after_s=5.0) == 1
+        assert gates.began == [0, 2, 3, 4]
+
+
+@pytest.mark.parametrize("is_stop", [True, False])
+async def test_behind_a_message_that_waits_for_its_retry_nothing_is_begun(is_stop: bool) -> None:
+    async with staged() as stage:
+        gates = Gates()
+
+        async def handle(value: int) -> None:
+            await gates.handle(value)
+            if value == 0:
+                raise TimeoutError
+
+        for number, key in enumerate("abbc"):
+            stage.send(number, key)
+        gates.open(0, 3)
+        consumer = stage.consuming(handle)
+        await stage.until(lambda: gates.done == Counter([0, 3]))  # 2 is behind 1, and 0 waits for its retry
+        assert await given_back(stage, consumer, gates, is_stop=is_stop) == 0
+        assert gates.began == [0, 1, 3]
 
 
 async def test_of_a_lost_partition_nothing_more_is_begun_though_its_turn_had_come() -> None:
