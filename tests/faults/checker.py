@@ -242,17 +242,29 @@ def recoveries(evidence: Evidence) -> Iterator[tuple[str, float]]:
     """Each job that a fault cut off, and the seconds until it ran again; for each death, where it took several.
 
     Not those that were blamed for it, as from the third death of a worker on: they wait for their retry like others.
+    A worker that has lost its lease stops its runs itself: then it is from the last fault before it ran again on, as
+    outages may follow one another sooner than anybody could go on between them.
     """
     history: dict[str, list[Transition]] = defaultdict(list)
     for one in evidence.transitions:
         history[one.job].append(one)
     for job, runs in runs_by_job(evidence.effects).items():
         for run, following in pairwise(runs):
-            if run.last is None or run.last.at > following.start.at:
-                hits = [max(one.at, run.start.at) for one in _faults_of(run, evidence)]
+            if (hit_at := _cut_off_at(run, following, evidence)) is not None:
                 between = _between(history[job], run.start.token, following.start.token)
-                if hits and all(one.after != "retrying" for one in between):
-                    yield job, (following.start.at - min(hits)) / max(1, _deaths(between))
+                if all(one.after != "retrying" for one in between):
+                    yield job, (following.start.at - hit_at) / max(1, _deaths(between))
+
+
+def _cut_off_at(run: Run, following: Run, evidence: Evidence) -> float | None:
+    """When a fault cut it off, if one did."""
+    if run.last is not None and run.last.what == "stop" and run.last.at <= following.start.at:
+        pids = {run.start.pid, run.start.parent}
+        hits = [one.at for one in evidence.faults if one.pid in pids and run.start.at <= one.until]
+        return max((max(at, run.start.at) for at in hits if at <= following.start.at), default=None)
+    if run.last is None or run.last.at > following.start.at:
+        return min((max(one.at, run.start.at) for one in _faults_of(run, evidence)), default=None)
+    return None
 
 
 def told_bound(evidence: Evidence) -> str:

@@ -14,6 +14,8 @@ from tests.faults.checker import Fault
 from tests.faults.stream_ledger import Fact, Handling, Name
 
 NEVER: Final = float("inf")
+RUN_OUT_S: Final = 2.0
+"""For so long a hand-over goes on with messages that others have overtaken."""
 AGAIN_S: Final = 5.0
 """A worker that was told no tells again after so long at most, by its back-off."""
 
@@ -25,8 +27,17 @@ class Tenure(Struct, frozen=True):
     until: float = NEVER
     position: int = 0
     """From where it read."""
+    asked: float = NEVER
+    """When it was asked back."""
     gave: Fact | None = None
     """How it was given back, if it was."""
+
+    @property
+    def is_orderly(self) -> bool:
+        """Whether it was the worker's to say when it ends, and there was time to run what others had overtaken."""
+        if self.gave is None:
+            return self.until == NEVER  # it has taken leave, if anything
+        return self.gave.at - self.asked < RUN_OUT_S
 
 
 class Telling(Struct, frozen=True):
@@ -87,15 +98,26 @@ class Books:
         for name, offset in before.items():
             if offset < tenure.position:
                 continue
-            own = [
-                one
-                for one in self._handlings[name]
-                if worker in {one.pid, one.parent} and tenure.since <= one.at <= tenure.until
-            ]
+            own = self._own(worker, tenure, name)
             if not own or not (own[-1].what == "end" or (own[-1].what == "fail" and name in given_up)):
                 return NEVER
             latest = max(latest, own[-1].at)
         return latest
+
+    def is_held_up(self, worker: int, tenure: Tenure, before: Mapping[Name, int]) -> bool:
+        """Whether one of these was begun in this time, and is open: nothing behind it can be told of."""
+        lasts = [
+            own[-1] for name, at in before.items() if at >= tenure.position and (own := self._own(worker, tenure, name))
+        ]
+        return any(one.what != "end" for one in lasts)
+
+    def _own(self, worker: int, tenure: Tenure, name: Name) -> list[Handling]:
+        """What a worker did with a message in this time."""
+        return [
+            one
+            for one in self._handlings[name]
+            if worker in {one.pid, one.parent} and tenure.since <= one.at <= tenure.until
+        ]
 
     def was_heard(self, worker: int, place: Place, offset: int, since: float, until: float, idle_s: float) -> bool:
         """Whether it has told of this message, or waited for the answer to what it had told before, all the time.
@@ -141,6 +163,8 @@ def _tenures(facts: Sequence[Fact], faults: Sequence[Fault]) -> dict[tuple[int, 
                 own = found[pid, (topic, partition)]
                 if fact.word == "have":
                     own.append(Tenure(fact.at, killed_at, position))
+                elif fact.word == "give" and own:
+                    own[-1] = replace(own[-1], asked=fact.at)
                 elif fact.word in {"gave", "lost"} and own and own[-1].until == killed_at:
                     own[-1] = replace(own[-1], until=fact.at, gave=fact if fact.word == "gave" else None)
     return found

@@ -149,8 +149,8 @@ def order_of_keys(evidence: StreamEvidence) -> list[str]:
 def explained_duplicates(evidence: StreamEvidence) -> list[str]:
     """A message runs again only if it failed or was handed back, or its worker could not tell of it in time.
 
-    That is so where it was hit, or has lost the partition, while it waited for the server's answer; and where it had
-    not finished all before it, of which Kafka cannot be told. What the server has taken note of never runs again.
+    That is so where it was hit, or has lost the partition, while it waited for the server's answer; and where one
+    before it was open, as Kafka cannot be told of it then. What the server has taken note of never runs again.
     """
     duplicates = _Duplicates(evidence)
     found = []
@@ -332,7 +332,7 @@ class _Duplicates:
         tellable_at = self._tellable_at(run, worker, tenure)
         if self._is_hit_by_then(run, following, tellable_at):
             return ""
-        if run.has_ended and tellable_at == _NEVER:
+        if run.has_ended and tellable_at == _NEVER and self._is_held_up(run, worker, tenure):
             return ""
         if run.has_ended and tenure.gave is None and tenure.until <= following.start.at:
             until, idle_s = tenure.until, evidence.commit_s
@@ -371,9 +371,19 @@ class _Duplicates:
         evidence = self._evidence
         if not evidence.has_positions:
             return run.last.at
-        place, offset = evidence.sent.get(run.start.name, (("", 0), 0))
-        before = {name: at for name, at in self._of_place[place].items() if at < offset}
-        return max(run.last.at, self._books.tellable_at(worker, tenure, before, evidence.letters))
+        return max(run.last.at, self._books.tellable_at(worker, tenure, self._before(run), evidence.letters))
+
+    def _is_held_up(self, run: Run, worker: int, tenure: Tenure) -> bool:
+        """Whether it is not the worker's fault that one before it is unfinished.
+
+        It is open there; or it was never begun, as the worker had no time for what others have overtaken.
+        """
+        return not tenure.is_orderly or self._books.is_held_up(worker, tenure, self._before(run))
+
+    def _before(self, run: Run) -> dict[Name, int]:
+        """The messages of its partition that come before it, with their offsets."""
+        place, offset = self._evidence.sent.get(run.start.name, (("", 0), 0))
+        return {name: at for name, at in self._of_place[place].items() if at < offset}
 
     def _worker_of(self, run: Run) -> int:
         """The worker that had it, which may have given it to another process."""

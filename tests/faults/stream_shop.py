@@ -53,8 +53,8 @@ class StreamPlan(Struct, frozen=True, kw_only=True):
     """Empty for the topic of the test."""
     name: str = "bill"
     group: str = "billing"
-    kind: Literal["one", "batch", "copy"] = "one"
-    """One by one, in batches, or in batches that are copied to `copies_to` by transactions."""
+    kind: Literal["one", "thread", "batch", "copy"] = "one"
+    """One by one, the same on threads, in batches, or in batches that are copied to `copies_to` by transactions."""
     copies_to: str = ""
     in_flight: int = 50
     batch: int = 100
@@ -100,7 +100,7 @@ def open_stream_shop(url: str, plans: Sequence[StreamPlan], ledger: StreamLedger
     for plan in plans:
         options: dict[str, Any] = {"group": plan.group, "name": plan.name, "retry": plan.retry, "breaker": None}
         options |= {"in_flight": plan.in_flight, "blocking": plan.is_blocking}
-        if plan.kind != "one":
+        if plan.kind in {"batch", "copy"}:
             options |= {"batch": plan.batch, "bisect": True, "transactional": plan.kind == "copy"}
         app.stream(plan.url, **options)(_handler(plan, ledger))
     return app
@@ -133,6 +133,12 @@ def _handler(plan: StreamPlan, ledger: StreamLedger) -> Callable[..., Any]:
             if not plan.is_robust:
                 _perhaps_fail([message], [order])
 
+    def on_thread(order: Order, message: Message) -> None:
+        with noted([message], [order]):
+            clock.sleep(order.seconds)
+            if not plan.is_robust:
+                _perhaps_fail([message], [order])
+
     async def many(orders: list[Order], messages: list[Message]) -> None:
         with noted(messages, orders):
             await clock.asleep(max(order.seconds for order in orders))
@@ -148,6 +154,8 @@ def _handler(plan: StreamPlan, ledger: StreamLedger) -> Callable[..., Any]:
     match plan.kind:
         case "one":
             return one
+        case "thread":
+            return on_thread
         case "batch":
             return many
         case "copy":

@@ -171,6 +171,15 @@ def test_recoveries_are_measured_from_the_fault_to_the_next_start() -> None:
     assert list(checker.recoveries(good())) == [("c", 1.5)]
 
 
+def test_what_a_worker_stopped_that_had_lost_its_lease_has_to_run_again_too() -> None:
+    stopped = with_effects(Effect("c", 1, "t1", "stop", "work", 10, 1, 3.0))(good())
+    outages = [Fault("outage", 10, at, at + 1.0) for at in (1.8, 3.25, 9.0)]
+    assert list(checker.recoveries(replace(stopped, faults=outages[:1]))) == [("c", 2.0)]  # it began amid the outage
+    assert list(checker.recoveries(replace(stopped, faults=outages))) == [("c", 0.75)]
+    assert list(checker.recoveries(replace(stopped, faults=[]))) == []
+    assert len(check(replace(stopped, faults=outages[:1], recovery_s=1.9))) == 1
+
+
 def test_the_bound_of_a_recovery_grows_only_for_reasons() -> None:
     usual_s = LEASE_S + SWEEP_S + 1.0
     assert recovery_bound() == recovery_bound(start_s=0.9) == recovery_bound(start_s=0.4, in_turn=2) == usual_s

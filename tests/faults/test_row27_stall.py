@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 
 import pytest
 from redis import Redis, ResponseError
 
+from holdfast.app.task import Call
 from holdfast.errors import StoreAway
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
@@ -18,6 +20,7 @@ from tests.faults.storm import weather
 from tests.faults.workers import CLOCK, LEASE_S, poll
 
 pytestmark = waits
+_LONG_ONES: Final = 2
 
 
 @on("redis")
@@ -31,11 +34,12 @@ def test_a_server_that_stands_still_past_all_leases_is_survived(arena: Arena, is
         CLOCK.sleep(1.5 * LEASE_S)
         engine.server.resume()
 
-    calls = mixed_calls(arena.app, jobs, dice, seconds=0.02)
+    calls = _with_long_ones(arena, mixed_calls(arena.app, jobs, dice, seconds=0.02), strikes)
     after = weather(arena, calls, strike, strikes=strikes, every_s=0.4, is_outage=True)
 
     assert checker.check(after.evidence) == []
-    assert completed(after.evidence) == jobs
+    assert completed(after.evidence) == len(calls)
+    assert list(checker.recoveries(after.evidence)), "no job was cut off: this run shows nothing"
     again = sum(len(runs) > 1 for runs in checker.runs_by_job(after.evidence.effects).values())
     report(
         "the server stands still (SIGSTOP) for one and a half leases",
@@ -65,11 +69,12 @@ def test_a_server_that_is_busy_with_a_script_past_all_leases_is_survived(arena: 
             with pytest.raises(ResponseError, match="killed by user"):
                 script.result(5)
 
-    calls = mixed_calls(arena.app, jobs, dice, seconds=0.02)
+    calls = _with_long_ones(arena, mixed_calls(arena.app, jobs, dice, seconds=0.02), strikes)
     after = weather(arena, calls, strike, strikes=strikes, every_s=1.0, is_outage=True)
 
     assert checker.check(after.evidence) == []
-    assert completed(after.evidence) == jobs
+    assert completed(after.evidence) == len(calls)
+    assert list(checker.recoveries(after.evidence)), "no job was cut off: this run shows nothing"
     assert after.refusals, "nobody was told: this run shows nothing"
     assert {(type(one), "busy with a script" in str(one)) for one in after.refusals} == {(StoreAway, True)}
     assert "busy with a script" in after.log
@@ -81,6 +86,19 @@ def test_a_server_that_is_busy_with_a_script_past_all_leases_is_survived(arena: 
         note=f"{again} jobs ran again, {after.told}; each was told that the server is away, and was asked again",
         seed=dice.seed,
     )
+
+
+def _with_long_ones(arena: Arena, calls: list[Call[Any]], strikes: int) -> list[Call[Any]]:
+    """Before each strike's share of them, jobs that run for longer than a lease, and have no attempt to lose."""
+    share = len(calls) // strikes
+    return [
+        one
+        for n in range(strikes)
+        for one in (
+            *(arena.call("once", 2 * LEASE_S, 0.0) for _ in range(_LONG_ONES)),
+            *calls[n * share : (n + 1) * share],
+        )
+    ]
 
 
 def _is_busy(client: Redis) -> bool:

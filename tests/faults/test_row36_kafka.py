@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Literal
+
+import pytest
 
 from tests.faults import stream_checker
 from tests.faults.conftest import waits
@@ -20,15 +23,16 @@ STORE = "kafka"
 SESSION_S = 2.0
 
 
+@pytest.mark.parametrize("kind", ["one", "thread"])
 def test_a_stop_drains_commits_and_leaves_at_once(
-    kafka: KafkaBroker, tmp_path: Path, is_full: bool, report: Report
+    kafka: KafkaBroker, tmp_path: Path, kind: Literal["one", "thread"], is_full: bool, report: Report
 ) -> None:
     dice = Dice()
-    channel = KafkaChannel(kafka, session_s=45.0, tag="stop")
+    channel = KafkaChannel(kafka, session_s=45.0, tag=f"stop-{kind}")
     sender = Stream(
         channel, orders_for(6_000 if is_full else 1_200, dice, failures=0.0), over_s=20.0 if is_full else 4.0
     )
-    with stream_arena(tmp_path, channel, StreamPlan()) as arena:
+    with stream_arena(tmp_path, channel, StreamPlan(kind=kind)) as arena:
         pids = arena.start_many(3)
         sender.start()
         arena.wait_for_runs(50)
@@ -56,7 +60,7 @@ def test_a_stop_drains_commits_and_leaves_at_once(
         f"drained in {drained_s:.2f} s, taken over after {taken_s:.2f} s" for drained_s, taken_s in stopped
     )
     report(
-        "consumers told to stop (SIGTERM) under load, 2 of 3",
+        f"consumers told to stop (SIGTERM) under load, 2 of 3{', handlers on threads' if kind == 'thread' else ''}",
         injected=len(stopped),
         figures=stream_checker.figures(evidence),
         note=f"{told}; {stream_checker.told(evidence, arena.seconds)}",

@@ -222,6 +222,27 @@ def test_a_retry_that_waits_explains_that_what_lies_behind_it_is_done_again() ->
     assert len(checker.explained_duplicates(replace(handed_over, handlings=later))) == 1
 
 
+def test_what_was_overtaken_and_never_begun_explains_nothing_where_there_was_time_to_run_it() -> None:
+    handlings = [
+        *lines(*ran(1, 2.0), *ran(1, 12.0, 2)),
+        *(replace(one, key="other") for one in lines(*ran(0, 11.0, 2))),
+    ]
+    stopped = StreamEvidence(
+        sent={("other", 0): (PLACE, 0), ("k", 1): (PLACE, 1)},
+        handlings=handlings,
+        done=frozenset({("other", 0), ("k", 1)}),
+    )
+    had = facts((1, 0.5, "have", 0), (2, 10.0, "have", 0))
+    found = ["duplicate: ('k', 1) ran again in 2 without failure or fault"]
+    assert checker.check(replace(stopped, facts=had)) == found
+    given = [*had, *facts((1, 5.0, "give", 0), (1, 5.5, "gave", 0))]
+    assert checker.check(replace(stopped, facts=given)) == found
+    late = [*had, *facts((1, 5.0, "give", 0), (1, 7.5, "gave", 0))]
+    assert checker.check(replace(stopped, facts=late)) == []
+    taken = [*had, *facts((1, 5.0, "lost", 0))]
+    assert checker.check(replace(stopped, facts=taken)) == []
+
+
 def test_one_that_was_frozen_may_do_what_others_have_done_already() -> None:
     handlings = lines(
         (0, "start", 1.0, 1), *ran(0, 5.0, 2), *ran(1, 6.0, 2), (0, "end", 7.0, 1), *ran(1, 7.1, 1), *ran(2, 8.0, 2)
