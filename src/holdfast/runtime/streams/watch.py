@@ -18,12 +18,14 @@ _logger = logging.getLogger("holdfast.worker")
 
 _LIMIT_S: Final = 2.0
 """How long a hand-over or a stop waits for the store."""
+_OPEN_S: Final = 5.0
+"""How long a new partition does: a server that says nothing is given up after several times as long."""
 
 
 class Watch:
     """Used from one event loop. `is_on`: whether suspects could be run apart at all; otherwise it does nothing.
 
-    A store that is away holds no message up: then its partitions begin unmarked, and are marked later.
+    A store that is away holds no message up for long: then its partitions begin unmarked, and are marked later.
     """
 
     def __init__(
@@ -62,9 +64,7 @@ class Watch:
         if not self._is_on or not parts:
             return
         self._marks.give_back({part.place: part.offsets.position for part in parts})
-        with suppress(TimeoutError):  # then it is written later
-            async with self._clock.timeout(_LIMIT_S):
-                await self._write()
+        await self._write_within(_LIMIT_S)
 
     def lost(self, places: Collection[Place]) -> None:
         """These are somebody else's already; but nobody has died."""
@@ -85,7 +85,7 @@ class Watch:
 
     async def _open(self, parts: Sequence[Part]) -> None:
         try:
-            await self._write()
+            await self._write_within(_OPEN_S)
         finally:
             for part in parts:
                 if (mark := self._marks.of(part.place)) is not None:
@@ -100,6 +100,11 @@ class Watch:
                 sum(len(part.suspects) for part in parts),
                 ", ".join(f"{topic}/{number}" for topic, number in suspects),
             )
+
+    async def _write_within(self, limit_s: float) -> None:
+        with suppress(TimeoutError):  # then it is written later
+            async with self._clock.timeout(limit_s):
+                await self._write()
 
     async def _write(self) -> None:
         try:

@@ -14,6 +14,7 @@ from holdfast.runtime.runner import Room, Runner
 from holdfast.runtime.streams.marks import PREFIX
 from holdfast.runtime.streams.part import Part
 from holdfast.runtime.streams.spec import StreamSpec
+from holdfast.testing.faulty import Fault
 from holdfast.types import Message
 from tests.unit.runtime.streams.handlers import Gates
 from tests.unit.runtime.streams.stage import TOPIC, Consumer, Stage, WatchedSource, staged
@@ -163,12 +164,17 @@ async def test_one_that_has_lost_its_partitions_is_not_taken_for_dead() -> None:
         assert f"{PREFIX}bill/{TOPIC}/0" not in await _marks(stage)
 
 
-async def test_a_store_that_is_away_holds_no_message_up_and_is_told_later() -> None:
+@pytest.mark.parametrize(("fault", "after_s"), [("away", 0.0), ("hang", 5.0)])
+async def test_a_store_that_is_away_holds_no_message_up_for_long_and_is_told_later(
+    fault: Fault, after_s: float
+) -> None:
     async with staged() as stage:
         gates, spec = _gated(stage, 1, in_flight=2)
-        stage.store.fail("exchange")
+        stage.store.fail("exchange", fault=fault)
         Named(stage, spec, "a")
-        await stage.until(lambda: gates.began == [0])
+        began_s = stage.now()
+        await stage.until(lambda: gates.began == [0], 60.0)
+        assert stage.now() == pytest.approx(began_s + after_s, abs=0.2)
         assert await _marks(stage) == []
         stage.store.mend()
         await stage.wait(2.0)
