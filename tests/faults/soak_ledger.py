@@ -66,6 +66,7 @@ class EffectBook:
         self._fails = bytearray()
         self._excuses = bytearray()
         self._ended_s = array("f")
+        self._failed_s = array("f")
         self._running: dict[int, set[int]] = defaultdict(set)
         self._recent: dict[int, deque[tuple[float, int]]] = defaultdict(deque)
         self._parents: dict[int, int] = {}
@@ -129,13 +130,15 @@ class EffectBook:
             self._ended_s[number] = at
         else:
             _count(self._fails, number)
+            self._failed_s[number] = at
 
     def _make_room(self, number: int) -> None:
         if (more := number + 1 - len(self._starts)) > 0:
             more = max(more, len(self._starts) // 4)
             for one in (self._starts, self._ends, self._fails, self._excuses):
                 one.extend(bytes(more))
-            self._ended_s.extend([0.0] * more)
+            for times in (self._ended_s, self._failed_s):
+                times.extend([0.0] * more)
 
     # ---- faults
 
@@ -177,6 +180,14 @@ class EffectBook:
     def ended_s(self, number: int) -> float:
         """When it came to its last end, in monotonic time; never, if it did not."""
         return self._ended_s[number] if self.has_ended(number) else _ENDLESS
+
+    def failed_s(self, number: int) -> float:
+        """When an attempt failed last, in monotonic time; never, if none did."""
+        return self._failed_s[number] if self.has_failed(number) else _ENDLESS
+
+    def is_excused(self, number: int) -> bool:
+        """Whether a kill may have hit it, amid its run or before its end could be settled."""
+        return number < len(self._excuses) and self._excuses[number] > 0
 
     @property
     def twice(self) -> int:

@@ -20,11 +20,11 @@ from tests.faults.checker import SETTLED_S, quantile
 from tests.faults.conftest import full_only, waits
 from tests.faults.report import Figures, Report
 from tests.faults.soak import finding_of
-from tests.faults.soak_judging import judge, page_miscounts
+from tests.faults.soak_judging import dead, judge, kept_letters, lost, missed_letters, page_miscounts
 from tests.faults.soak_ledger import ClientBook, ClientPen, EffectBook, EffectPen
 from tests.faults.soak_plan import Plan, Seen, Soaked
 from tests.faults.soak_run import soak
-from tests.faults.soak_shop import is_doomed
+from tests.faults.soak_shop import doomed_to, is_doomed
 from tests.faults.soak_verdicts import DEAD, FEWEST, SAW, Level, flat, flats, level_of
 from tests.faults.workers import CLOCK, ROOT, poll
 from tests.servers import children
@@ -196,19 +196,20 @@ class Told:
         self.missing: set[int] = set()
         """Jobs whose end is not in the ledger."""
 
-    def verdicts(self) -> dict[str, bool]:
-        """By name: whether each holds."""
+    def books(self) -> tuple[ClientBook, EffectBook]:
+        """Both ledgers, of a run that is over."""
         for number in range(JOBS):
             self.pen.write(number, "start")
-            if is_doomed(number):
-                self.pen.write(number, "fail")
-            elif number not in self.missing:
-                self.pen.write(number, "end")
+            if number not in self.missing:
+                self.pen.write(number, "fail" if is_doomed(number) else "end")
         effects, client = EffectBook(self.folder), ClientBook(self.ledger)
         effects.fold()
         client.fold()
-        stats = self.stats()
-        found = judge(self.plan, self.seen, client, effects, self.records, stats, CLOCK.monotonic())
+        return client, effects
+
+    def verdicts(self) -> dict[str, bool]:
+        """By name: whether each holds."""
+        found = judge(self.plan, self.seen, *self.books(), self.records, self.stats(), CLOCK.monotonic())
         return {one.name: one.is_kept for one in found}
 
     def stats(self) -> Stats:
@@ -220,7 +221,7 @@ class Told:
                 Tally(task="work", queue="default", state=JobState.COMPLETED, n=JOBS - doomed),
                 Tally(task="doomed", queue="default", state=JobState.DEAD_LETTER, n=doomed),
             ],
-            totals=[Count(0, "work", "completed", JOBS - doomed)],
+            totals=[Count(0, "work", "completed", JOBS - doomed), Count(0, "doomed", "dead", doomed)],
         )
 
     def broken(self) -> set[str]:
@@ -277,6 +278,49 @@ def test_a_record_that_is_pruned_too_early_is_found(told: Told) -> None:
     assert "the store has what the ledgers say" in told.broken()
 
 
+def test_a_dead_letter_that_is_gone_is_lost_though_its_handler_has_failed(told: Told) -> None:
+    (first, second) = doomed_to(JOBS)
+    del told.records[second]
+    assert {"no job is lost", "the store has what the ledgers say"} <= told.broken()
+    client, effects = told.books()
+    missed = missed_letters(told.plan, told.seen, client, effects, told.records, CLOCK.monotonic())
+    assert lost(client, effects, missed) == [second]
+    assert dead(client, effects, missed) == 1, "it is not in the inbox"
+    assert effects.has_failed(first)
+
+
+def test_a_dead_letter_that_was_not_there_at_a_look_is_lost_though_it_is_there_at_the_end(told: Told) -> None:
+    told.seen.missed = {doomed_to(JOBS)[0]}
+    assert told.broken() == {"no job is lost"}
+
+
+def test_a_dead_letter_may_be_pruned_after_its_time(told: Told) -> None:
+    client, effects = told.books()
+    now_s = CLOCK.monotonic()
+    assert kept_letters(told.plan, client, effects, now_s) == set(doomed_to(JOBS))
+    assert kept_letters(told.plan, client, effects, now_s + told.plan.keep_s) == set()
+
+
+def test_while_workers_are_killed_letters_are_asked_for_that_must_have_been_settled(told: Told) -> None:
+    client, effects = told.books()
+    now_s = CLOCK.monotonic()
+    assert kept_letters(told.plan, client, effects, now_s, settled_s=5.0) == set(), "just now"
+    assert kept_letters(told.plan, client, effects, now_s + 6.0, settled_s=5.0) == set(doomed_to(JOBS))
+    effects.excuse(os.getpid(), now_s)
+    assert kept_letters(told.plan, client, effects, now_s + 6.0, settled_s=5.0) == set(), "a kill may have hit them"
+    assert kept_letters(told.plan, client, effects, now_s + 6.0) == set(doomed_to(JOBS)), "they have run again since"
+
+
+def test_a_run_in_which_no_dead_letter_had_to_be_there_shows_nothing(told: Told) -> None:
+    told.plan = replace(told.plan, keep_s=0.0)
+    assert told.broken() == {"dead letters that had to be there, and were looked for"}
+
+
+def test_a_dead_letter_of_a_job_that_never_failed_is_found(told: Told) -> None:
+    told.missing.add(doomed_to(JOBS)[0])
+    assert {"no job is lost", "the store has what the ledgers say"} <= told.broken()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [job(JOBS), job(3, id="again"), job(JOBS - 1, id="open", state=JobState.RUNNING)],
@@ -287,9 +331,12 @@ def test_a_record_that_should_not_be_there_is_found(told: Told, wrong: JobRecord
     assert {"the store has what the ledgers say", "the counts add up"} <= told.broken()
 
 
-def test_a_count_that_drifts_is_found(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("place", [0, 1], ids=["of completions", "of dead letters"])
+def test_a_count_that_drifts_is_found(told: Told, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
     stats = told.stats()
-    monkeypatch.setattr(told, "stats", lambda: replace(stats, totals=[Count(0, "work", "completed", 1)]))
+    totals = list(stats.totals)
+    totals[place] = replace(totals[place], n=1)
+    monkeypatch.setattr(told, "stats", lambda: replace(stats, totals=totals))
     assert told.broken() == {"the counts add up"}
 
 
