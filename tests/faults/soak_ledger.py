@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from array import array
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from pathlib import Path
 from typing import Final, Literal
 
@@ -73,6 +73,8 @@ class EffectBook:
         self._cut_s: dict[int, float] = {}
         self.done = 0
         """Jobs whose handler has come to its end."""
+        self.done_by = Counter[int]()
+        """Such ends by process."""
         self.waits_s: list[float] = []
         """From due to claimed, of every start; whoever reads them may clear them."""
         self.recoveries_s: list[float] = []
@@ -126,6 +128,7 @@ class EffectBook:
             recent.popleft()
         if what == "end":
             self.done += self._ends[number] == 0
+            self.done_by[pid] += 1
             _count(self._ends, number)
             self._ended_s[number] = at
         else:

@@ -27,6 +27,7 @@ from tests.faults.soak_probe import ClaimProbe
 from tests.faults.soak_producer import AT_ONCE, SoakProducer
 from tests.faults.soak_programs import Programs, strike, usage, worker_words
 from tests.faults.soak_shop import DOOMED, FOLDER, KEEP, MENDED, TARGET, TASKS, TICK_EVERY_S, doomed_below, open_shop
+from tests.faults.soak_verdicts import DONE
 from tests.faults.workers import CLOCK, poll
 
 PATHS: Final = ("/metrics", "/health")
@@ -306,6 +307,8 @@ class _Soak:
         pids = self._worker_pids(stats)
         sample = {
             "at_s": now_s - self._began_s,
+            DONE: done,
+            f"spared_worker.{DONE}": self._effects.done_by[self._spared],
             "done_per_s": (done - self._sampled[1]) / (now_s - self._sampled[0]),
             "wait_p50_ms": 1e3 * quantile(waits_s, 0.5) if waits_s else 0.0,
             "wait_p99_ms": 1e3 * quantile(waits_s, 0.99) if waits_s else 0.0,

@@ -24,7 +24,7 @@ from tests.faults.report import FINDINGS, Figures, Finding, figures_of, finding,
 from tests.faults.soak import finding_of
 from tests.faults.soak_places import STORES
 from tests.faults.soak_plan import Soaked
-from tests.faults.soak_verdicts import Verdict
+from tests.faults.soak_verdicts import ALWAYS, FEWEST, Verdict, flat_name
 from tests.faults.write_report import Run, main, merged, objections, page
 from tests.simulation.planted import PLANTED
 from tests.simulation.seeds import Found, Summary
@@ -281,8 +281,8 @@ SOAKED: Final = Soaked(
     dead=10,
     recoveries_s=[1.0, 2.0],
     seed="5eed",
-    samples=[{"heartbeat_gap_s": 1.5, "wait_p99_ms": 40.0}],
-    verdicts=[Verdict("memory is flat", True, "0.1 MB a minute")],
+    samples=[{"heartbeat_gap_s": 1.5, "wait_p99_ms": 40.0}] * FEWEST,
+    verdicts=[Verdict(flat_name(name), True, "0.1 a minute") for name in (*ALWAYS, "store.memory_mib")],
 )
 EVERY_BUG: Final = replace(SIMULATED, planted=[replace(FOUND, name=bug.name) for bug in PLANTED])
 WHOLE: Final = Run(
@@ -310,8 +310,8 @@ def test_the_simulation_and_the_soak_have_their_sections(kept: Path, tmp_path: P
     assert "histories `cafe`\n- faults injected: 3,000 (crash 2,000, lost reply 1,000)" in text
     assert "| no fence | others | 12 | 0.25 | I2 stale result: j1 |" in text
     assert "150 injected, 480,010 acked, 480,000 completed, 10 dead, 0 lost, 9 twice, running again after" in text
-    assert "seed 5eed; 1 samples.\n" in text
-    assert "| memory is flat | 0.1 MB a minute | kept |" in text
+    assert f"seed 5eed; {FEWEST} samples.\n" in text
+    assert "| store.memory_mib is flat | 0.1 a minute | kept |" in text
 
 
 def test_a_soak_is_told_once_and_counted_once() -> None:
@@ -376,12 +376,20 @@ def test_a_whole_run_that_has_everything_is_kept() -> None:
             "**NOT KEPT**: the soak on postgres",
         ),
         (replace(WHOLE, soaks=[replace(SOAKED, verdicts=[]), *WHOLE.soaks]), "**NOT KEPT**: the soak on postgres"),
+        (
+            replace(WHOLE, soaks=[replace(WHOLE.soaks[0], samples=SOAKED.samples[1:]), *WHOLE.soaks[1:]]),
+            f"**NOT RUN**: what has to stay flat in the soak on sqlite: {FEWEST - 1} samples, and it takes {FEWEST}",
+        ),
+        (
+            replace(WHOLE, soaks=[*WHOLE.soaks[:2], replace(WHOLE.soaks[2], verdicts=SOAKED.verdicts[-1:])]),
+            "**NOT RUN**: what has to stay flat in the soak on redis: no verdict on spared",
+        ),
         (replace(WHOLE, is_failed=True), "**NOT KEPT**: a command of this run has failed; what it printed says why"),
     ],
     ids=[
         *("a row", "one without a store", "a store of a row", "a store beside a stream", "a store of crawls", "rings"),
         *("the simulation", "its seeds", "a plant", "a violation"),
-        *("the soak", "a store", "a loss", "a verdict", "all verdicts", "a command"),
+        *("the soak", "a store", "a loss", "a verdict", "all verdicts", "samples", "verdicts on flatness", "a command"),
     ],
 )
 def test_a_whole_run_that_lacks_something_is_not_kept_and_says_what(run: Run, why: str) -> None:

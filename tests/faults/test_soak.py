@@ -25,7 +25,7 @@ from tests.faults.soak_ledger import ClientBook, ClientPen, EffectBook, EffectPe
 from tests.faults.soak_plan import Plan, Seen, Soaked
 from tests.faults.soak_run import soak
 from tests.faults.soak_shop import doomed_to, is_doomed
-from tests.faults.soak_verdicts import DEAD, FEWEST, SAW, Level, flat, flats, level_of
+from tests.faults.soak_verdicts import ALWAYS, DEAD, FEWEST, SAW, Level, Verdict, flat, flats, level_of, unjudged
 from tests.faults.workers import CLOCK, ROOT, poll
 from tests.servers import children
 
@@ -57,6 +57,7 @@ def test_a_short_soak_keeps_every_promise(tmp_path: Path, report: Report) -> Non
     assert found.acked == found.done + found.dead > 200
     assert found.samples
     assert all(one["spared_worker.fds"] > 0 for one in found.samples), "it lives from the beginning to the end"
+    assert 0 < found.samples[-1]["spared_worker.done"] < found.samples[-1]["done"]
     took = found.recoveries_s
     report(
         "a short soak, with two kills",
@@ -138,6 +139,26 @@ def test_a_leak_of_a_few_bytes_a_job_is_found() -> None:
     assert not flat("server.rss_mib", leaking, level).is_kept
 
 
+def test_what_a_leak_would_have_to_be_of_each_job_is_said_and_is_what_is_found() -> None:
+    samples = [{"done": 2_450.0 * n, "spared_worker.done": 600.0 * n, "live": 1.0} for n in range(120)]
+
+    def judged(name: str, level: float, of_each: float, jobs: str = "done") -> Verdict:
+        leaking = [{**one, name: level + one[jobs] * of_each / 2**20} for one in samples]
+        (found,) = flats(leaking)
+        return found
+
+    # By the slope of the last two thirds, 79 steps; by the peaks of thirds, 40. The rooms are 3, 3 and 8 MiB.
+    for name, level, jobs, told, bound in (
+        ("server.rss_mib", 40.0, "done", "16 bytes a job", 3 * 2**20 / (79 * 2_450)),
+        ("spared_worker.rss_mib", 40.0, "spared_worker.done", "66 bytes a job", 3 * 2**20 / (79 * 600)),
+        ("store.file_mib", 1.0, "done", "86 bytes a job", 8 * 2**20 / (40 * 2_450)),
+    ):
+        assert judged(name, level, 0.0).figure.endswith(f", {told})")
+        assert judged(name, level, 0.99 * bound, jobs).is_kept
+        assert not judged(name, level, 1.01 * bound, jobs).is_kept
+    assert "bytes" not in judged("server.fds", 40.0, 0.0).figure
+
+
 def test_a_jump_at_the_end_is_found_though_the_slope_does_not_see_it() -> None:
     level = Level(share=0.05, floor=3.0)
     assert not flat("server.rss_mib", [*steady("rss_mib")[:-6], *[90.0] * 6], level).is_kept
@@ -172,6 +193,18 @@ def test_nothing_is_said_about_growth_in_too_short_a_time() -> None:
     samples = [{"server.rss_mib": 10.0 * n, "wait_p50_ms": 1.0} for n in range(FEWEST)]
     assert flats(samples[:-1]) == []
     assert [one.is_kept for one in flats(samples)] == [False], "only what is judged"
+
+
+def test_what_is_not_judged_though_it_has_to_stay_flat_is_named() -> None:
+    samples = [dict.fromkeys((*ALWAYS, "store.file_mib", "live"), 10.0) for _ in range(FEWEST)]
+    verdicts = flats(samples)
+    assert unjudged(samples, verdicts) == ""
+    assert unjudged(samples[:-1], flats(samples[:-1])) == f"{FEWEST - 1} samples, and it takes {FEWEST}"
+    assert unjudged(samples, verdicts[1:]) == f"no verdict on {ALWAYS[0]}"
+    gone = [{name: value for name, value in one.items() if name != "server.fds"} for one in samples]
+    assert unjudged(gone, flats(gone)) == "no verdict on server.fds", "it was not even sampled"
+    bare = [dict.fromkeys(ALWAYS, 10.0) for _ in range(FEWEST)]
+    assert unjudged(bare, flats(bare)) == "no verdict on the store's own"
 
 
 # ---- ledgers against the store

@@ -28,6 +28,7 @@ from tests.faults.report import Finding, counted, read, summed
 from tests.faults.soak import finding_of
 from tests.faults.soak_places import STORES
 from tests.faults.soak_plan import Soaked
+from tests.faults.soak_verdicts import unjudged
 from tests.simulation.planted import PLANTED
 from tests.simulation.seeds import Summary
 
@@ -64,7 +65,7 @@ class Run(Struct, kw_only=True):
     """When, and on what."""
     is_whole: bool = False
     """Whether it was to show everything: each row of the plan on each of its stores, the simulation with each bug, the
-    soak of each store.
+    soak of each store, long enough to say what stays flat.
     """
     is_failed: bool = False
     """Whether one of the commands before has failed, for whatever reason."""
@@ -120,6 +121,9 @@ def _missing(run: Run) -> Iterator[str]:
     yield from (f"planted bug, {safe(one.name)}" for one in PLANTED if one.name not in planted)
     soaked = {one.store for one in run.soaks}
     yield from (f"the soak on {store}" for store in STORES if store not in soaked)
+    for one in run.soaks:
+        if why := unjudged(one.samples, one.verdicts):
+            yield f"what has to stay flat in the soak on {safe(one.store)}: {safe(why)}"
 
 
 def _rows_without(run: Run) -> list[int]:
