@@ -16,7 +16,7 @@ from holdfast.types import JobRecord, JobState
 from tests.faults.checker import Evidence
 from tests.faults.conftest import pytest_handlecrashitem
 from tests.faults.ledger import Effect
-from tests.faults.left_out import LEFT_OUT
+from tests.faults.left_out import LEFT_OUT, left_out
 from tests.faults.markdown import ROOT, safe
 from tests.faults.plan import ELSE, LOAD, PARTS, PLAN, STORES_OF, WORDS, Row, is_on, named, part_of
 from tests.faults.plan import STORES as PLACES
@@ -128,8 +128,35 @@ def test_rows_without_a_finding_and_parts_that_are_left_out_are_told() -> None:
 def test_every_row_of_the_plan_has_a_part_and_a_reason_is_about_one_of_them() -> None:
     assert list(PLAN) == list(range(1, 63))
     assert {part_of(str(row), "sqlite") for row in PLAN} == set(PARTS)
-    assert LEFT_OUT.keys() <= PLAN.keys() | WORDS.keys() | {LOAD}
+    assert left_out([]).keys() <= PLAN.keys() | WORDS.keys() | {LOAD}
     assert STORES_OF.keys() == PLAN.keys() | WORDS.keys() - {"soak"}
+
+
+OF_ONE_STORE: Final = range(14, 29)
+OF_THE_NETWORK: Final = (*range(30, 35), 37)
+"""A SQLite file has none, nor hosts with clocks of their own."""
+WITHOUT_A_STORE: Final = (46, 52, 56, 57)
+
+
+def test_a_row_that_is_not_run_on_every_store_says_so_among_what_is_left_out() -> None:
+    every = set(PLAN) - {*OF_ONE_STORE, *OF_THE_NETWORK, *WITHOUT_A_STORE, 36}
+    partly = {row for row in every if not set(STORES_OF[row]) >= set("SPR")}
+    assert partly == {40, 41, 44, 47, 48, 49, 53}
+    for row in partly:
+        assert any(word in LEFT_OUT[row] for word in ("PostgreSQL and Redis", "servers' own")), row
+
+
+@pytest.mark.parametrize(
+    ("minutes", "told"),
+    [
+        ([10.0, 10.0, 10.0], "thirty minutes for each store: they share the time, and each had 10 (SOAK=90"),
+        ([1 / 3] * 3, "thirty minutes for each store: they share the time, and each had 0.333 ("),
+        ([30.0, 30.0, 30.0], "of what has to stay flat the first third"),
+        ([], "all of it"),
+    ],
+)
+def test_what_is_left_out_of_the_soak_is_what_this_run_has_not_soaked(minutes: list[float], told: str) -> None:
+    assert left_out(minutes)["soak"].startswith(told)
 
 
 def test_a_part_that_is_left_out_may_be_of_no_row() -> None:
@@ -312,6 +339,7 @@ def test_the_simulation_and_the_soak_have_their_sections(kept: Path, tmp_path: P
     assert "150 injected, 480,010 acked, 480,000 completed, 10 dead, 0 lost, 9 twice, running again after" in text
     assert f"seed 5eed; {FEWEST} samples.\n" in text
     assert "| store.memory_mib is flat | 0.1 a minute | kept |" in text
+    assert "and each had 10 (" in cells(text, "soak")[0][2]
 
 
 def test_a_soak_is_told_once_and_counted_once() -> None:

@@ -19,7 +19,7 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from holdfast.clock import SystemClock
-from tests.faults.left_out import LEFT_OUT
+from tests.faults.left_out import left_out
 from tests.faults.machine import made_on
 from tests.faults.markdown import KEPT, NOT_FOUND, NOT_RUN, number, safe, table
 from tests.faults.plan import ELSE, PARTS, PLAN, STORES_OF, WORDS, Row, is_on, named, part_of
@@ -295,15 +295,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--whole", action="store_true", help="everything was to be run: what is missing is not kept")
     parser.add_argument("--failed", action="store_true", help="a command before has failed")
     asked = parser.parse_args(arguments)
+    soaks: list[Soaked] = _decoded(asked.soak, list[Soaked]) or []
     run = Run(
         findings=read(asked.findings) if asked.findings.exists() else [],
         simulation=_decoded(asked.simulation, Summary),
-        soaks=_decoded(asked.soak, list[Soaked]) or [],
+        soaks=soaks,
         size=os.environ.get("HOLDFAST_FAULTS", "small"),
         made_on=made_on(SystemClock().now()),
         is_whole=asked.whole,
         is_failed=asked.failed,
-        left_out=LEFT_OUT,
+        left_out=left_out([one.minutes for one in soaks]),
     )
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(page(run))
