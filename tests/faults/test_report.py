@@ -18,7 +18,22 @@ from tests.faults.conftest import pytest_handlecrashitem
 from tests.faults.ledger import Effect
 from tests.faults.left_out import LEFT_OUT, left_out
 from tests.faults.markdown import ROOT, safe
-from tests.faults.plan import ELSE, LOAD, PARTS, PLAN, STORES_OF, WORDS, Row, is_on, named, part_of
+from tests.faults.plan import (
+    BESIDES,
+    ELSE,
+    INBOX,
+    LOAD,
+    MODEL,
+    PARTS,
+    PLAN,
+    PROPERTIES,
+    STORES_OF,
+    WORDS,
+    Row,
+    is_on,
+    named,
+    part_of,
+)
 from tests.faults.plan import STORES as PLACES
 from tests.faults.report import FINDINGS, Figures, Finding, figures_of, finding, keep, read, summed, told
 from tests.faults.soak import finding_of
@@ -317,6 +332,11 @@ WHOLE: Final = Run(
         Finding(row=str(row), store=store, fault=named(row), injected=1)
         for row, letters in STORES_OF.items()
         for store in ([PLACES[letter] for letter in letters] or ["none"])
+    ]
+    + [
+        Finding(row=str(row), store=store, fault=fault, injected=1)
+        for row, fault, letters in BESIDES
+        for store in ([PLACES[letter] for letter in letters] or ["none"])
     ],
     simulation=EVERY_BUG,
     soaks=[replace(SOAKED, store=store) for store in STORES],
@@ -372,6 +392,12 @@ def without(row: str, store: str = "") -> Run:
     return replace(WHOLE, findings=[one for one in WHOLE.findings if (one.row, store or one.store) != (row, one.store)])
 
 
+def beside(fault: str, store: str = "") -> Run:
+    """A whole run that lacks what a test of another folder finds, on one store or on all of them."""
+    rest = [one for one in WHOLE.findings if (one.fault, store or one.store) != (fault, one.store)]
+    return replace(WHOLE, findings=rest)
+
+
 def test_a_whole_run_that_has_everything_is_kept() -> None:
     assert list(objections(WHOLE)) == []
     assert WHOLE.is_kept
@@ -386,6 +412,9 @@ def test_a_whole_run_that_has_everything_is_kept() -> None:
         (without("30", "redis"), "**NOT RUN**: row 30 on redis"),
         (without("crawl", "postgres"), "**NOT RUN**: crawls on postgres"),
         (without("ring"), "**NOT RUN**: rings"),
+        (beside(INBOX), f"**NOT RUN**: row 42 on sqlite, {INBOX}"),
+        (beside(MODEL, "redis"), f"**NOT RUN**: row 45 on redis, {MODEL}"),
+        (beside(PROPERTIES), f"**NOT RUN**: row 45, {PROPERTIES}"),
         (replace(WHOLE, simulation=None), "**NOT RUN**: the simulation"),
         (replace(WHOLE, simulation=replace(EVERY_BUG, seeds=0)), "**NOT RUN**: the simulation"),
         (
@@ -416,6 +445,7 @@ def test_a_whole_run_that_has_everything_is_kept() -> None:
     ],
     ids=[
         *("a row", "one without a store", "a store of a row", "a store beside a stream", "a store of crawls", "rings"),
+        *("the inbox", "the model on a store", "the properties"),
         *("the simulation", "its seeds", "a plant", "a violation"),
         *("the soak", "a store", "a loss", "a verdict", "all verdicts", "samples", "verdicts on flatness", "a command"),
     ],
@@ -541,3 +571,89 @@ def test_a_test_that_takes_its_process_with_it_is_a_finding(kept: Path) -> None:
     (one,) = read(kept)
     assert (one.row, one.fault, one.is_kept) == ("40", "it ends[redis]", False)
     assert one.note == "the process of the test died"
+
+
+# ---------------------------------------------------------------- tests of other folders
+
+
+def test_the_model_of_the_stores_has_the_words_that_a_whole_run_asks_for() -> None:
+    assert f'"{MODEL}"' in (ROOT / "tests/property/test_store_model.py").read_text()
+
+
+TRIED: Final = """
+import pytest
+from hypothesis import assume, given, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+@given(st.booleans())
+def test_it_has_two_cases(is_it): ...
+
+@settings(max_examples=7)
+@given(st.integers())
+def test_it_has_seven_cases_and_some_that_are_none(n):
+    assume(n % 2)
+
+class Model(RuleBasedStateMachine):
+    @rule(n=st.integers())
+    def go(self, n): ...
+
+TestModel = Model.TestCase
+TestModel.settings = settings(max_examples=5, stateful_step_count=3)
+
+def test_it_has_findings_of_its_own():
+    given(st.integers())(lambda n: None)()
+"""
+UNTRIED: Final = """
+import pytest
+from hypothesis import given, strategies as st
+
+@given(st.integers())
+def test_it_does_not_hold(n):
+    assert n < 10, "it is too much"
+
+def test_it_needs_a_server():
+    pytest.skip("NO SERVER HERE")
+"""
+
+
+def run_properties(folder: Path, source: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Property tests of a file, with their findings."""
+    (folder / "test_made_up.py").write_text(source)
+    plugins = ["no:cacheprovider", "no:xdist", "no:schemathesis", "tests.property.conftest"]
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", *(f"-p{name}" for name in plugins)),
+            *("-c", str(ROOT / "pyproject.toml"), f"--rootdir={folder}", str(folder)),
+        ],
+        cwd=ROOT,
+        env={**{name: value for name, value in os.environ.items() if name != FINDINGS}, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_every_case_of_the_property_tests_that_was_tried_is_counted(kept: Path, tmp_path: Path) -> None:
+    done = run_properties(tmp_path, TRIED, HOLDFAST_FINDINGS=str(kept), HOLDFAST_PROPERTY="full", HOLDFAST_SEED="17")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = read(kept)
+    assert [one.injected for one in found] == [2, 7, 5]
+    (line,) = merged(found)
+    assert (line.row, line.fault, line.injected) == ("45", PROPERTIES, 14)
+    assert line.note == "failures 0, seed 17"
+
+
+def test_property_tests_that_fail_or_are_skipped_are_findings(kept: Path, tmp_path: Path) -> None:
+    done = run_properties(tmp_path, UNTRIED, HOLDFAST_FINDINGS=str(kept))
+    assert done.returncode == 1, done.stdout + done.stderr
+    broken, skipped = read(kept)
+    assert (broken.row, broken.fault, broken.is_kept, broken.is_run) == ("45", "it does not hold", False, True)
+    assert "it is too much" in broken.note
+    assert (skipped.row, skipped.note, skipped.is_run) == ("45", "NO SERVER HERE", False)
+
+
+def test_property_tests_leave_nothing_where_nobody_asks_for_it(kept: Path, tmp_path: Path) -> None:
+    done = run_properties(tmp_path, TRIED)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not kept.exists()

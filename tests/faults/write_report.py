@@ -22,7 +22,7 @@ from holdfast.clock import SystemClock
 from tests.faults.left_out import left_out
 from tests.faults.machine import made_on
 from tests.faults.markdown import KEPT, NOT_FOUND, NOT_RUN, number, safe, table
-from tests.faults.plan import ELSE, PARTS, PLAN, STORES_OF, WORDS, Row, is_on, named, part_of
+from tests.faults.plan import BESIDES, ELSE, PARTS, PLAN, STORES_OF, WORDS, Row, is_on, named, part_of
 from tests.faults.plan import STORES as PLACES
 from tests.faults.report import Finding, counted, read, summed
 from tests.faults.soak import finding_of
@@ -115,6 +115,12 @@ def _missing(run: Run) -> Iterator[str]:
             continue
         wanted = [PLACES[letter] for letter in STORES_OF[row]]
         yield from (f"{name} on {store}" for store in wanted if not any(is_on(store, one) for one in found))
+    for of, fault, letters in BESIDES:
+        found = {one.store for one in run.findings if one.is_run and (one.row, one.fault) == (str(of), fault)}
+        if not letters and not found:
+            yield f"row {of}, {fault}"
+        wanted = [PLACES[letter] for letter in letters]
+        yield from (f"row {of} on {store}, {fault}" for store in wanted if store not in found)
     if run.simulation is None or not run.simulation.seeds:
         yield "the simulation"
     planted = {one.name for one in run.simulation.planted} if run.simulation else frozenset()
