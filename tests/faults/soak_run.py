@@ -197,6 +197,7 @@ class _Soak:
             return not live and not refused
 
         poll(is_done, _DRAINED_WITHIN_S, "all jobs end")
+        self._seek_letters(settled_s=0.0)
         return took_s
 
     # ---- meanwhile
@@ -210,7 +211,8 @@ class _Soak:
             (lambda: plan.ask_s, lambda: self._ask(client)),
             (lambda: plan.replay_s, self._replay),
             (lambda: plan.look_s, self._look),
-            (lambda: plan.ask_s, self._seek_letters),
+            # A worker that cannot settle what it has for as long as a lease has lost it.
+            (lambda: plan.ask_s, lambda: self._seek_letters(settled_s=plan.lease_s)),
         ]
 
     def _watch(self, client: httpx.Client) -> None:
@@ -282,12 +284,11 @@ class _Soak:
         if not low <= counted <= high:
             self._seen.miscounts.append(f"{counted} open jobs counted, {low} to {high} are")
 
-    def _seek_letters(self) -> None:
+    def _seek_letters(self, settled_s: float) -> None:
         """Whether every dead letter is there that has to be: at the end most of them are pruned."""
         now_s = CLOCK.monotonic()
         self._folded()
-        # A worker that cannot settle what it has for as long as a lease has lost it.
-        wanted = kept_letters(self._plan, self._client, self._effects, now_s, settled_s=self._plan.lease_s)
+        wanted = kept_letters(self._plan, self._client, self._effects, now_s, settled_s=settled_s)
         self._seen.letters |= wanted
         self._seen.missed |= wanted - letters_among(self._records(DOOMED))
 

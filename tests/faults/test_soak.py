@@ -13,8 +13,8 @@ import pytest
 from msgspec import json
 from msgspec.structs import replace
 
-from holdfast.ports import Count, Stats, Tally
-from holdfast.types import JobRecord, JobState
+from holdfast.ports import Count, Operation, Stats, Tally
+from holdfast.types import Change, JobRecord, JobState
 from tests.faults import soak_ledger
 from tests.faults.checker import SETTLED_S, quantile
 from tests.faults.conftest import full_only, waits
@@ -24,7 +24,7 @@ from tests.faults.soak_judging import dead, judge, kept_letters, lost, missed_le
 from tests.faults.soak_ledger import ClientBook, ClientPen, EffectBook, EffectPen
 from tests.faults.soak_plan import Plan, Seen, Soaked
 from tests.faults.soak_run import soak
-from tests.faults.soak_shop import doomed_to, is_doomed
+from tests.faults.soak_shop import DOOMED, doomed_to, is_doomed
 from tests.faults.soak_verdicts import ALWAYS, DEAD, FEWEST, SAW, Level, Verdict, flat, flats, level_of, unjudged
 from tests.faults.workers import CLOCK, ROOT, poll
 from tests.servers import children
@@ -73,6 +73,25 @@ def test_a_short_soak_keeps_every_promise(tmp_path: Path, report: Report) -> Non
         note=finding_of(found).note,
         seed=found.seed,
     )
+
+
+@full_only
+@waits
+def test_a_soak_that_cannot_find_its_dead_letters_has_lost_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone: set[str] = set()
+
+    def forget(self: Any) -> None:
+        letters = {record.id for record in self._records(DOOMED) if record.state == JobState.DEAD_LETTER}
+        self._app.bridge.run(self._app.store.change(Operation(change=Change.REMOVE, ids=sorted(letters))))
+        gone.update(letters)
+
+    monkeypatch.setattr("tests.faults.soak_run._Soak._look", forget)
+    found = soak(SMALL, tmp_path / "run")
+    assert "no job is lost" in {one.name for one in found.verdicts if not one.is_kept}
+    assert len(gone) >= found.lost > 0
+    assert found.dead + found.lost == found.acked - found.done
 
 
 @waits
