@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 Row = int | str
@@ -112,6 +112,14 @@ STORES_OF: Final[Mapping[Row, str]] = {
 }
 """Where a whole run has to have tried each row; without a letter it needs no store. What is tried on others, such as
 the memory store, is tried besides.
+"""
+
+INBOX: Final = "an inbox of very many letters, opened in a browser"
+MODEL: Final = "operations at random on the store and on a model of it, side by side"
+PROPERTIES: Final = "what must hold of the parts in every case, in cases at random"
+BESIDES: Final[Sequence[tuple[int, str, str]]] = ((42, INBOX, "S"), (45, MODEL, "SPR"), (45, PROPERTIES, ""))
+"""What a whole run has to have found besides, in tests of other folders: the row, the words of the finding, and where.
+Other findings of their rows must not hide that these are missing.
 """
 
 

@@ -24,6 +24,7 @@ from tests.faults.report import Figures, Finding, keep, told
 from tests.faults.soak_places import STORES
 from tests.faults.soak_plan import Plan, Soaked
 from tests.faults.soak_run import soak
+from tests.faults.soak_verdicts import FEWEST
 
 _SHORTEST_S: Final = 5.0
 
@@ -44,9 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--share {told_to.share:g}: must be above 0 and at most 1")
     for number in (signal.SIGINT, signal.SIGTERM):  # also where a script has it ignore Ctrl-C
         signal.signal(number, _end)  # whatever was started is ended on the way out
+    plans = [Plan(store=store, seconds=seconds, share=told_to.share) for store in stores]
+    if seconds < FEWEST * plans[0].sample_s:
+        _say(f"{seconds:g} s on each store are too short to say what stays flat, and a whole run asks for that")
     found: list[Soaked] = []
-    for store in stores:
-        found.append(_soaked(Plan(store=store, seconds=seconds, share=told_to.share)))
+    for plan in plans:
+        found.append(_soaked(plan))
         told_to.out.parent.mkdir(parents=True, exist_ok=True)
         told_to.out.write_bytes(json.format(json.encode(found)))
     return 0 if all(one.is_kept for one in found) else 1

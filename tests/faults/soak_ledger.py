@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from array import array
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from pathlib import Path
 from typing import Final, Literal
 
@@ -66,12 +66,15 @@ class EffectBook:
         self._fails = bytearray()
         self._excuses = bytearray()
         self._ended_s = array("f")
+        self._failed_s = array("f")
         self._running: dict[int, set[int]] = defaultdict(set)
         self._recent: dict[int, deque[tuple[float, int]]] = defaultdict(deque)
         self._parents: dict[int, int] = {}
         self._cut_s: dict[int, float] = {}
         self.done = 0
         """Jobs whose handler has come to its end."""
+        self.done_by = Counter[int]()
+        """Such ends by process."""
         self.waits_s: list[float] = []
         """From due to claimed, of every start; whoever reads them may clear them."""
         self.recoveries_s: list[float] = []
@@ -125,17 +128,20 @@ class EffectBook:
             recent.popleft()
         if what == "end":
             self.done += self._ends[number] == 0
+            self.done_by[pid] += 1
             _count(self._ends, number)
             self._ended_s[number] = at
         else:
             _count(self._fails, number)
+            self._failed_s[number] = at
 
     def _make_room(self, number: int) -> None:
         if (more := number + 1 - len(self._starts)) > 0:
             more = max(more, len(self._starts) // 4)
             for one in (self._starts, self._ends, self._fails, self._excuses):
                 one.extend(bytes(more))
-            self._ended_s.extend([0.0] * more)
+            for times in (self._ended_s, self._failed_s):
+                times.extend([0.0] * more)
 
     # ---- faults
 
@@ -177,6 +183,14 @@ class EffectBook:
     def ended_s(self, number: int) -> float:
         """When it came to its last end, in monotonic time; never, if it did not."""
         return self._ended_s[number] if self.has_ended(number) else _ENDLESS
+
+    def failed_s(self, number: int) -> float:
+        """When an attempt failed last, in monotonic time; never, if none did."""
+        return self._failed_s[number] if self.has_failed(number) else _ENDLESS
+
+    def is_excused(self, number: int) -> bool:
+        """Whether a kill may have hit it, amid its run or before its end could be settled."""
+        return number < len(self._excuses) and self._excuses[number] > 0
 
     @property
     def twice(self) -> int:

@@ -60,6 +60,10 @@ class Seen(Struct, kw_only=True):
     """Answers of the server that were none."""
     miscounts: list[str] = field(default_factory=list)
     """Looks at which the store's counts did not go with the ledgers, or the page's with the store's."""
+    letters: set[int] = field(default_factory=set)
+    """Jobs that had to be dead letters at a look, and were looked for."""
+    missed: set[int] = field(default_factory=set)
+    """Those of them that were not there."""
     pages: int = 0
     """Looks at which the page's counts were compared with the store's."""
     codes: dict[str, int] = field(default_factory=dict)
@@ -93,6 +97,7 @@ class Soaked(Struct, frozen=True, kw_only=True):
     lost: int
     twice: int
     dead: int
+    """Jobs that failed for good, and none of whose letters was missing while it had to be there."""
     recoveries_s: Sequence[float]
     seed: str
     samples: Sequence[Mapping[str, float]]

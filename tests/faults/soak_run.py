@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,7 @@ from holdfast.types import JobRecord
 from tests.faults.checker import quantile
 from tests.faults.load import Dice
 from tests.faults.soak_errands import Errand, Errands
-from tests.faults.soak_judging import judge, lost, page_miscounts
+from tests.faults.soak_judging import dead, judge, kept_letters, letters_among, lost, missed_letters, page_miscounts
 from tests.faults.soak_ledger import ClientBook, EffectBook
 from tests.faults.soak_places import Place, open_place
 from tests.faults.soak_plan import Plan, Seen, Soaked
@@ -27,6 +27,7 @@ from tests.faults.soak_probe import ClaimProbe
 from tests.faults.soak_producer import AT_ONCE, SoakProducer
 from tests.faults.soak_programs import Programs, strike, usage, worker_words
 from tests.faults.soak_shop import DOOMED, FOLDER, KEEP, MENDED, TARGET, TASKS, TICK_EVERY_S, doomed_below, open_shop
+from tests.faults.soak_verdicts import DONE
 from tests.faults.workers import CLOCK, poll
 
 PATHS: Final = ("/metrics", "/health")
@@ -118,7 +119,10 @@ class _Soak:
 
     def _soaked(self) -> Soaked:
         plan, seen, client, effects = self._plan, self._seen, self._client, self._effects
-        verdicts = judge(plan, seen, client, effects, self._records(), self._stats(), CLOCK.monotonic())
+        records = [record for task in (*TASKS, DOOMED) for record in self._records(task)]
+        now_s = CLOCK.monotonic()
+        missed = missed_letters(plan, seen, client, effects, records, now_s)
+        verdicts = judge(plan, seen, client, effects, records, self._stats(), now_s)
         return Soaked(
             store=plan.store,
             minutes=plan.seconds / 60,
@@ -129,9 +133,9 @@ class _Soak:
             hits=seen.hits,
             acked=client.acked,
             refused=client.refused,
-            lost=len(lost(client, effects)),
+            lost=len(lost(client, effects, missed)),
             twice=effects.twice,
-            dead=doomed_below(client.acked),
+            dead=dead(client, effects, missed),
             recoveries_s=effects.recoveries_s,
             seed=self._dice.seed,
             samples=seen.samples,
@@ -182,15 +186,18 @@ class _Soak:
         def is_done() -> bool:
             nonlocal took_s, replayed_s
             self._effects.fold()
-            tallies = self._tallies(self._stats())
-            if not took_s and not _live(tallies):
+            stats = self._stats()
+            refused = self._tallies(stats)["dead_letter"]
+            live = _live(self._tallies(stats, (*TASKS, DOOMED)))
+            if not took_s and not live:
                 took_s = CLOCK.monotonic() - began_s
-            if tallies["dead_letter"] and CLOCK.monotonic() - replayed_s > 1.0:
+            if refused and CLOCK.monotonic() - replayed_s > 1.0:
                 self._replay()
                 replayed_s = CLOCK.monotonic()
-            return not _live(tallies) and not tallies["dead_letter"]
+            return not live and not refused
 
         poll(is_done, _DRAINED_WITHIN_S, "all jobs end")
+        self._seek_letters(settled_s=0.0)
         return took_s
 
     # ---- meanwhile
@@ -204,6 +211,8 @@ class _Soak:
             (lambda: plan.ask_s, lambda: self._ask(client)),
             (lambda: plan.replay_s, self._replay),
             (lambda: plan.look_s, self._look),
+            # A worker that cannot settle what it has for as long as a lease has lost it.
+            (lambda: plan.ask_s, lambda: self._seek_letters(settled_s=plan.lease_s)),
         ]
 
     def _watch(self, client: httpx.Client) -> None:
@@ -275,6 +284,14 @@ class _Soak:
         if not low <= counted <= high:
             self._seen.miscounts.append(f"{counted} open jobs counted, {low} to {high} are")
 
+    def _seek_letters(self, settled_s: float) -> None:
+        """Whether every dead letter is there that has to be: at the end most of them are pruned."""
+        now_s = CLOCK.monotonic()
+        self._folded()
+        wanted = kept_letters(self._plan, self._client, self._effects, now_s, settled_s=settled_s)
+        self._seen.letters |= wanted
+        self._seen.missed |= wanted - letters_among(self._records(DOOMED))
+
     @property
     def _unsettled(self) -> int:
         took_s = max(CLOCK.monotonic() - self._began_s, 1.0)
@@ -291,6 +308,8 @@ class _Soak:
         pids = self._worker_pids(stats)
         sample = {
             "at_s": now_s - self._began_s,
+            DONE: done,
+            f"spared_worker.{DONE}": self._effects.done_by[self._spared],
             "done_per_s": (done - self._sampled[1]) / (now_s - self._sampled[0]),
             "wait_p50_ms": 1e3 * quantile(waits_s, 0.5) if waits_s else 0.0,
             "wait_p99_ms": 1e3 * quantile(waits_s, 0.99) if waits_s else 0.0,
@@ -311,30 +330,27 @@ class _Soak:
         self._seen.samples.append({name: round(value, 3) for name, value in sample.items()})
         self._sampled = (now_s, done)
 
-    # ---- after
-
-    def _records(self) -> list[JobRecord]:
-        found: list[JobRecord] = []
-        for task in (*TASKS, DOOMED):
-            query = Query(task=task, limit=_PAGE)
-            while True:
-                page = self._app.bridge.run(self._app.store.find(query))
-                found += page.items
-                if not page.cursor:
-                    break
-                query = replace(query, cursor=page.cursor)
-        return found
-
     # ---- looking
+
+    def _records(self, task: str) -> list[JobRecord]:
+        """All of a task that the store has."""
+        found: list[JobRecord] = []
+        query = Query(task=task, limit=_PAGE)
+        while True:
+            page = self._app.bridge.run(self._app.store.find(query))
+            found += page.items
+            if not page.cursor:
+                return found
+            query = replace(query, cursor=page.cursor)
 
     def _stats(self) -> Stats:
         return self._app.bridge.run(self._app.store.stats())
 
-    def _tallies(self, stats: Stats) -> Counter[str]:
-        """Those of the jobs that complete at last, by state."""
+    def _tallies(self, stats: Stats, tasks: Sequence[str] = TASKS) -> Counter[str]:
+        """By state. tasks: those of the jobs that complete at last, unless others are named."""
         counts = Counter[str]()
         for tally in stats.tallies:
-            if tally.task in TASKS:
+            if tally.task in tasks:
                 counts[tally.state.value] += tally.n
         return counts
 

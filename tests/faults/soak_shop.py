@@ -38,9 +38,14 @@ def is_doomed(number: int) -> bool:
     return number % _DOOM_EVERY == _DOOM_AT
 
 
+def doomed_to(number: int) -> range:
+    """Those of the jobs up to a number, without it, that are."""
+    return range(_DOOM_AT, number, _DOOM_EVERY)
+
+
 def doomed_below(number: int) -> int:
-    """How many of the jobs up to a number, without it, are."""
-    return (number + _DOOM_EVERY - 1 - _DOOM_AT) // _DOOM_EVERY
+    """How many these are."""
+    return len(doomed_to(number))
 
 
 def is_refused(number: int) -> bool:

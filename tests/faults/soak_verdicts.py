@@ -12,6 +12,13 @@ from msgspec import Struct
 FEWEST: Final = 24
 """With fewer samples than these nothing is said about growth: it would be about the start alone."""
 _LAST: Final = 5
+_MIB: Final = 2**20
+_PROGRAMS: Final = ("spared_worker", "server", "supervisor", "producer")
+ALWAYS: Final = tuple(f"{name}.{word}" for name in _PROGRAMS for word in ("rss_mib", "fds", "threads"))
+"""What is judged on every store, beside what is the store's own."""
+DONE: Final = "done"
+"""How many jobs had come to their end, in all and, after a dot, in one program."""
+_OF_STORE: Final = "store."
 
 
 class Verdict(Struct, frozen=True):
@@ -26,8 +33,10 @@ class Level(Struct, frozen=True, kw_only=True):
     """When a figure counts as flat.
 
     share, floor: it may rise by this share of what it is compared by, or by so much, whichever is more. A leak rises
-    with the jobs, of which a soak has hundreds of thousands: ten bytes for each are some megabytes, and more than any
-    floor here.
+    with the jobs, so the verdict on a figure in MiB says what it would have to be of each of them to be seen. Ten
+    minutes at 490 jobs a second have 196,000 after their first third: 3 MiB are 16 bytes of each, and 64 in the spared
+    worker, which does about a quarter of them. Tables and logs are compared by thirds, and 8 MiB are 86 bytes there.
+    What leaks less takes a longer soak.
     by: its slope; or, where it rises until something cuts it back, again and again, its peaks, or what is left then.
     """
 
@@ -53,9 +62,9 @@ the work of three seconds."""
 
 def level_of(name: str) -> Level | None:
     """How a sampled figure is judged; None for those that are only shown."""
-    if not name.startswith(("spared_worker.", "server.", "supervisor.", "producer.", "store.")):
+    program, _, word = name.rpartition(".")
+    if program not in (*_PROGRAMS, "store"):
         return None
-    word = name.rpartition(".")[2]
     if name == "store.fds":  # a database opens files as it likes, up to a limit of its own; sessions are ours
         return None
     if word == "rss_mib" and not name.startswith("store."):
@@ -73,8 +82,10 @@ def level_of(name: str) -> Level | None:
     return None
 
 
-def flat(name: str, values: Sequence[float], level: Level) -> Verdict:
+def flat(name: str, values: Sequence[float], level: Level, jobs: Sequence[float] = ()) -> Verdict:
     """Whether a figure stays where it is. The first third of the run, in which everything fills up, is left out.
+
+    jobs: of a figure in MiB, how many had been done at each sample [unknown].
 
     By its slope: the robust one (the median of the slopes between any two samples) over the last two thirds, and the
     last samples beside the middle third, as the slope does not see a jump at the end. Else the two thirds are compared.
@@ -87,14 +98,23 @@ def flat(name: str, values: Sequence[float], level: Level) -> Verdict:
         rise = _slope(rest) * (len(rest) - 1)
         jump = median(rest[-_LAST:]) - median(middle)
         growth = max(rise, jump)
+        since = third
         figure = f"{usual:,.1f}, {rise:+,.1f} by its slope, {jump:+,.1f} at the end"
     else:
         extreme = max if level.by == "peaks" else min
         usual = extreme(middle)
         growth = extreme(last) - usual
+        since = 2 * third - 1
         figure = f"{level.by} {usual:,.1f} and then {extreme(last):,.1f}"
     room = max(level.floor, level.share * usual)
-    return Verdict(f"{name} is flat", growth <= room, f"{figure} (room for {room:,.1f})")
+    done = jobs[-1] - jobs[since] if jobs else 0.0
+    of_each = f", {room * _MIB / done:,.0f} bytes a job" if done > 0.0 else ""
+    return Verdict(flat_name(name), growth <= room, f"{figure} (room for {room:,.1f}{of_each})")
+
+
+def flat_name(name: str) -> str:
+    """What the verdict on a figure is called."""
+    return f"{name} is flat"
 
 
 def _slope(values: Sequence[float]) -> float:
@@ -108,7 +128,26 @@ def flats(samples: Sequence[Mapping[str, float]]) -> list[Verdict]:
     if len(samples) < FEWEST:
         return []
     names = [(name, level) for name in samples[0] if (level := level_of(name)) is not None]
-    return [flat(name, [one[name] for one in samples], level) for name, level in names]
+    return [flat(name, [one[name] for one in samples], level, _jobs(name, samples)) for name, level in names]
+
+
+def _jobs(name: str, samples: Sequence[Mapping[str, float]]) -> list[float]:
+    """How many jobs had a part in a figure at each sample: those of its own program, where they are known."""
+    own = f"{name.rpartition('.')[0]}.{DONE}"
+    key = own if own in samples[0] else DONE
+    return [one[key] for one in samples] if name.endswith("_mib") and key in samples[0] else []
+
+
+def unjudged(samples: Sequence[Mapping[str, float]], verdicts: Sequence[Verdict]) -> str:
+    """What has to stay flat, and no verdict is about, in words; nothing when there is one on each figure."""
+    if len(samples) < FEWEST:
+        return f"{len(samples)} samples, and it takes {FEWEST}"
+    judged = {one.name for one in verdicts}
+    sampled = [name for name in samples[0] if level_of(name) is not None]
+    names = [name for name in dict.fromkeys((*ALWAYS, *sampled)) if flat_name(name) not in judged]
+    if not any(one.startswith(_OF_STORE) for one in judged):
+        names.append("the store's own")
+    return f"no verdict on {', '.join(names)}" if names else ""
 
 
 def bounded_backlog(live: Sequence[float], rate: float, drained_s: float, limit_s: float) -> Verdict:

@@ -16,15 +16,30 @@ from holdfast.types import JobRecord, JobState
 from tests.faults.checker import Evidence
 from tests.faults.conftest import pytest_handlecrashitem
 from tests.faults.ledger import Effect
-from tests.faults.left_out import LEFT_OUT
+from tests.faults.left_out import LEFT_OUT, left_out
 from tests.faults.markdown import ROOT, safe
-from tests.faults.plan import ELSE, LOAD, PARTS, PLAN, STORES_OF, WORDS, Row, is_on, named, part_of
+from tests.faults.plan import (
+    BESIDES,
+    ELSE,
+    INBOX,
+    LOAD,
+    MODEL,
+    PARTS,
+    PLAN,
+    PROPERTIES,
+    STORES_OF,
+    WORDS,
+    Row,
+    is_on,
+    named,
+    part_of,
+)
 from tests.faults.plan import STORES as PLACES
 from tests.faults.report import FINDINGS, Figures, Finding, figures_of, finding, keep, read, summed, told
 from tests.faults.soak import finding_of
 from tests.faults.soak_places import STORES
 from tests.faults.soak_plan import Soaked
-from tests.faults.soak_verdicts import Verdict
+from tests.faults.soak_verdicts import ALWAYS, FEWEST, Verdict, flat_name
 from tests.faults.write_report import Run, main, merged, objections, page
 from tests.simulation.planted import PLANTED
 from tests.simulation.seeds import Found, Summary
@@ -128,8 +143,35 @@ def test_rows_without_a_finding_and_parts_that_are_left_out_are_told() -> None:
 def test_every_row_of_the_plan_has_a_part_and_a_reason_is_about_one_of_them() -> None:
     assert list(PLAN) == list(range(1, 63))
     assert {part_of(str(row), "sqlite") for row in PLAN} == set(PARTS)
-    assert LEFT_OUT.keys() <= PLAN.keys() | WORDS.keys() | {LOAD}
+    assert left_out([]).keys() <= PLAN.keys() | WORDS.keys() | {LOAD}
     assert STORES_OF.keys() == PLAN.keys() | WORDS.keys() - {"soak"}
+
+
+OF_ONE_STORE: Final = range(14, 29)
+OF_THE_NETWORK: Final = (*range(30, 35), 37)
+"""A SQLite file has none, nor hosts with clocks of their own."""
+WITHOUT_A_STORE: Final = (46, 52, 56, 57)
+
+
+def test_a_row_that_is_not_run_on_every_store_says_so_among_what_is_left_out() -> None:
+    every = set(PLAN) - {*OF_ONE_STORE, *OF_THE_NETWORK, *WITHOUT_A_STORE, 36}
+    partly = {row for row in every if not set(STORES_OF[row]) >= set("SPR")}
+    assert partly == {40, 41, 44, 47, 48, 49, 53}
+    for row in partly:
+        assert any(word in LEFT_OUT[row] for word in ("PostgreSQL and Redis", "servers' own")), row
+
+
+@pytest.mark.parametrize(
+    ("minutes", "told"),
+    [
+        ([10.0, 10.0, 10.0], "thirty minutes for each store: they share the time, and each had 10 (SOAK=90"),
+        ([1 / 3] * 3, "thirty minutes for each store: they share the time, and each had 0.333 ("),
+        ([30.0, 30.0, 30.0], "of what has to stay flat the first third"),
+        ([], "all of it"),
+    ],
+)
+def test_what_is_left_out_of_the_soak_is_what_this_run_has_not_soaked(minutes: list[float], told: str) -> None:
+    assert left_out(minutes)["soak"].startswith(told)
 
 
 def test_a_part_that_is_left_out_may_be_of_no_row() -> None:
@@ -281,14 +323,19 @@ SOAKED: Final = Soaked(
     dead=10,
     recoveries_s=[1.0, 2.0],
     seed="5eed",
-    samples=[{"heartbeat_gap_s": 1.5, "wait_p99_ms": 40.0}],
-    verdicts=[Verdict("memory is flat", True, "0.1 MB a minute")],
+    samples=[{"heartbeat_gap_s": 1.5, "wait_p99_ms": 40.0}] * FEWEST,
+    verdicts=[Verdict(flat_name(name), True, "0.1 a minute") for name in (*ALWAYS, "store.memory_mib")],
 )
 EVERY_BUG: Final = replace(SIMULATED, planted=[replace(FOUND, name=bug.name) for bug in PLANTED])
 WHOLE: Final = Run(
     findings=[
         Finding(row=str(row), store=store, fault=named(row), injected=1)
         for row, letters in STORES_OF.items()
+        for store in ([PLACES[letter] for letter in letters] or ["none"])
+    ]
+    + [
+        Finding(row=str(row), store=store, fault=fault, injected=1)
+        for row, fault, letters in BESIDES
         for store in ([PLACES[letter] for letter in letters] or ["none"])
     ],
     simulation=EVERY_BUG,
@@ -310,8 +357,9 @@ def test_the_simulation_and_the_soak_have_their_sections(kept: Path, tmp_path: P
     assert "histories `cafe`\n- faults injected: 3,000 (crash 2,000, lost reply 1,000)" in text
     assert "| no fence | others | 12 | 0.25 | I2 stale result: j1 |" in text
     assert "150 injected, 480,010 acked, 480,000 completed, 10 dead, 0 lost, 9 twice, running again after" in text
-    assert "seed 5eed; 1 samples.\n" in text
-    assert "| memory is flat | 0.1 MB a minute | kept |" in text
+    assert f"seed 5eed; {FEWEST} samples.\n" in text
+    assert "| store.memory_mib is flat | 0.1 a minute | kept |" in text
+    assert "and each had 10 (" in cells(text, "soak")[0][2]
 
 
 def test_a_soak_is_told_once_and_counted_once() -> None:
@@ -344,6 +392,12 @@ def without(row: str, store: str = "") -> Run:
     return replace(WHOLE, findings=[one for one in WHOLE.findings if (one.row, store or one.store) != (row, one.store)])
 
 
+def beside(fault: str, store: str = "") -> Run:
+    """A whole run that lacks what a test of another folder finds, on one store or on all of them."""
+    rest = [one for one in WHOLE.findings if (one.fault, store or one.store) != (fault, one.store)]
+    return replace(WHOLE, findings=rest)
+
+
 def test_a_whole_run_that_has_everything_is_kept() -> None:
     assert list(objections(WHOLE)) == []
     assert WHOLE.is_kept
@@ -358,6 +412,9 @@ def test_a_whole_run_that_has_everything_is_kept() -> None:
         (without("30", "redis"), "**NOT RUN**: row 30 on redis"),
         (without("crawl", "postgres"), "**NOT RUN**: crawls on postgres"),
         (without("ring"), "**NOT RUN**: rings"),
+        (beside(INBOX), f"**NOT RUN**: row 42 on sqlite, {INBOX}"),
+        (beside(MODEL, "redis"), f"**NOT RUN**: row 45 on redis, {MODEL}"),
+        (beside(PROPERTIES), f"**NOT RUN**: row 45, {PROPERTIES}"),
         (replace(WHOLE, simulation=None), "**NOT RUN**: the simulation"),
         (replace(WHOLE, simulation=replace(EVERY_BUG, seeds=0)), "**NOT RUN**: the simulation"),
         (
@@ -376,12 +433,21 @@ def test_a_whole_run_that_has_everything_is_kept() -> None:
             "**NOT KEPT**: the soak on postgres",
         ),
         (replace(WHOLE, soaks=[replace(SOAKED, verdicts=[]), *WHOLE.soaks]), "**NOT KEPT**: the soak on postgres"),
+        (
+            replace(WHOLE, soaks=[replace(WHOLE.soaks[0], samples=SOAKED.samples[1:]), *WHOLE.soaks[1:]]),
+            f"**NOT RUN**: what has to stay flat in the soak on sqlite: {FEWEST - 1} samples, and it takes {FEWEST}",
+        ),
+        (
+            replace(WHOLE, soaks=[*WHOLE.soaks[:2], replace(WHOLE.soaks[2], verdicts=SOAKED.verdicts[-1:])]),
+            "**NOT RUN**: what has to stay flat in the soak on redis: no verdict on spared",
+        ),
         (replace(WHOLE, is_failed=True), "**NOT KEPT**: a command of this run has failed; what it printed says why"),
     ],
     ids=[
         *("a row", "one without a store", "a store of a row", "a store beside a stream", "a store of crawls", "rings"),
+        *("the inbox", "the model on a store", "the properties"),
         *("the simulation", "its seeds", "a plant", "a violation"),
-        *("the soak", "a store", "a loss", "a verdict", "all verdicts", "a command"),
+        *("the soak", "a store", "a loss", "a verdict", "all verdicts", "samples", "verdicts on flatness", "a command"),
     ],
 )
 def test_a_whole_run_that_lacks_something_is_not_kept_and_says_what(run: Run, why: str) -> None:
@@ -505,3 +571,89 @@ def test_a_test_that_takes_its_process_with_it_is_a_finding(kept: Path) -> None:
     (one,) = read(kept)
     assert (one.row, one.fault, one.is_kept) == ("40", "it ends[redis]", False)
     assert one.note == "the process of the test died"
+
+
+# ---------------------------------------------------------------- tests of other folders
+
+
+def test_the_model_of_the_stores_has_the_words_that_a_whole_run_asks_for() -> None:
+    assert f'"{MODEL}"' in (ROOT / "tests/property/test_store_model.py").read_text()
+
+
+TRIED: Final = """
+import pytest
+from hypothesis import assume, given, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+@given(st.booleans())
+def test_it_has_two_cases(is_it): ...
+
+@settings(max_examples=7)
+@given(st.integers())
+def test_it_has_seven_cases_and_some_that_are_none(n):
+    assume(n % 2)
+
+class Model(RuleBasedStateMachine):
+    @rule(n=st.integers())
+    def go(self, n): ...
+
+TestModel = Model.TestCase
+TestModel.settings = settings(max_examples=5, stateful_step_count=3)
+
+def test_it_has_findings_of_its_own():
+    given(st.integers())(lambda n: None)()
+"""
+UNTRIED: Final = """
+import pytest
+from hypothesis import given, strategies as st
+
+@given(st.integers())
+def test_it_does_not_hold(n):
+    assert n < 10, "it is too much"
+
+def test_it_needs_a_server():
+    pytest.skip("NO SERVER HERE")
+"""
+
+
+def run_properties(folder: Path, source: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Property tests of a file, with their findings."""
+    (folder / "test_made_up.py").write_text(source)
+    plugins = ["no:cacheprovider", "no:xdist", "no:schemathesis", "tests.property.conftest"]
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", *(f"-p{name}" for name in plugins)),
+            *("-c", str(ROOT / "pyproject.toml"), f"--rootdir={folder}", str(folder)),
+        ],
+        cwd=ROOT,
+        env={**{name: value for name, value in os.environ.items() if name != FINDINGS}, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_every_case_of_the_property_tests_that_was_tried_is_counted(kept: Path, tmp_path: Path) -> None:
+    done = run_properties(tmp_path, TRIED, HOLDFAST_FINDINGS=str(kept), HOLDFAST_PROPERTY="full", HOLDFAST_SEED="17")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = read(kept)
+    assert [one.injected for one in found] == [2, 7, 5]
+    (line,) = merged(found)
+    assert (line.row, line.fault, line.injected) == ("45", PROPERTIES, 14)
+    assert line.note == "failures 0, seed 17"
+
+
+def test_property_tests_that_fail_or_are_skipped_are_findings(kept: Path, tmp_path: Path) -> None:
+    done = run_properties(tmp_path, UNTRIED, HOLDFAST_FINDINGS=str(kept))
+    assert done.returncode == 1, done.stdout + done.stderr
+    broken, skipped = read(kept)
+    assert (broken.row, broken.fault, broken.is_kept, broken.is_run) == ("45", "it does not hold", False, True)
+    assert "it is too much" in broken.note
+    assert (skipped.row, skipped.note, skipped.is_run) == ("45", "NO SERVER HERE", False)
+
+
+def test_property_tests_leave_nothing_where_nobody_asks_for_it(kept: Path, tmp_path: Path) -> None:
+    done = run_properties(tmp_path, TRIED)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not kept.exists()

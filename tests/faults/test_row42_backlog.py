@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.faults.backlog import Backlog, claims_in_turns
+from tests.faults.backlog import Backlog, claims_in_turns, claims_of
 from tests.faults.conftest import full_only
 from tests.faults.report import Report
 from tests.faults.soak_places import open_place
@@ -22,6 +22,15 @@ DRAINS: Final = 3
 MOST_DRAINS: Final = 8
 MORE_MIB: Final = 64.0
 """What a worker may take more than beside a small store, and a server more than at first: a million jobs are 500."""
+
+
+@pytest.mark.parametrize(("stalled", "p99"), [(2, 1.0), (3, 50.0)])
+def test_a_stall_counts_when_it_is_in_most_blocks_and_a_hiccup_of_the_machine_does_not(
+    stalled: int, p99: float
+) -> None:
+    quick, slow = [0.001] * 200, [*[0.001] * 190, *[0.05] * 10]
+    found = claims_of([*[slow] * stalled, *[quick] * (5 - stalled)])
+    assert (found.p50, found.p99, found.overall_p99) == pytest.approx((1.0, p99, 50.0))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +71,7 @@ def test_a_backlog_slows_neither_claims_nor_the_page_nor_the_drain(
     drain_rates = [max(column) for column in zip(*drains, strict=True)]
     note = (
         f"{rate:,.0f} enqueued a second; a claim of 100: p50 {claims.p50:.1f} ms, p99 {claims.p99:.1f} ms in the "
-        f"quickest of {blocks} blocks of {rounds} (with {few:,} jobs {base.p50:.1f} and {base.p99:.1f}), p99 over all "
+        f"median of {blocks} blocks of {rounds} (with {few:,} jobs {base.p50:.1f} and {base.p99:.1f}), p99 over all "
         f"of them {claims.overall_p99:.1f} ms ({base.overall_p99:.1f}); "
         f"slowest answer of the page {1e3 * answers[slowest]:.0f} ms, {slowest}; "
         f"drained at {drain_rates[1]:,.0f} jobs a second at best of {len(drains)} times (with {few:,} at "

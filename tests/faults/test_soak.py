@@ -13,19 +13,19 @@ import pytest
 from msgspec import json
 from msgspec.structs import replace
 
-from holdfast.ports import Count, Stats, Tally
-from holdfast.types import JobRecord, JobState
+from holdfast.ports import Count, Operation, Stats, Tally
+from holdfast.types import Change, JobRecord, JobState
 from tests.faults import soak_ledger
 from tests.faults.checker import SETTLED_S, quantile
 from tests.faults.conftest import full_only, waits
 from tests.faults.report import Figures, Report
 from tests.faults.soak import finding_of
-from tests.faults.soak_judging import judge, page_miscounts
+from tests.faults.soak_judging import dead, judge, kept_letters, lost, missed_letters, page_miscounts
 from tests.faults.soak_ledger import ClientBook, ClientPen, EffectBook, EffectPen
 from tests.faults.soak_plan import Plan, Seen, Soaked
 from tests.faults.soak_run import soak
-from tests.faults.soak_shop import is_doomed
-from tests.faults.soak_verdicts import DEAD, FEWEST, SAW, Level, flat, flats, level_of
+from tests.faults.soak_shop import DOOMED, doomed_to, is_doomed
+from tests.faults.soak_verdicts import ALWAYS, DEAD, FEWEST, SAW, Level, Verdict, flat, flats, level_of, unjudged
 from tests.faults.workers import CLOCK, ROOT, poll
 from tests.servers import children
 
@@ -57,6 +57,7 @@ def test_a_short_soak_keeps_every_promise(tmp_path: Path, report: Report) -> Non
     assert found.acked == found.done + found.dead > 200
     assert found.samples
     assert all(one["spared_worker.fds"] > 0 for one in found.samples), "it lives from the beginning to the end"
+    assert 0 < found.samples[-1]["spared_worker.done"] < found.samples[-1]["done"]
     took = found.recoveries_s
     report(
         "a short soak, with two kills",
@@ -72,6 +73,25 @@ def test_a_short_soak_keeps_every_promise(tmp_path: Path, report: Report) -> Non
         note=finding_of(found).note,
         seed=found.seed,
     )
+
+
+@full_only
+@waits
+def test_a_soak_that_cannot_find_its_dead_letters_has_lost_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone: set[str] = set()
+
+    def forget(self: Any) -> None:
+        letters = {record.id for record in self._records(DOOMED) if record.state == JobState.DEAD_LETTER}
+        self._app.bridge.run(self._app.store.change(Operation(change=Change.REMOVE, ids=sorted(letters))))
+        gone.update(letters)
+
+    monkeypatch.setattr("tests.faults.soak_run._Soak._look", forget)
+    found = soak(SMALL, tmp_path / "run")
+    assert "no job is lost" in {one.name for one in found.verdicts if not one.is_kept}
+    assert len(gone) >= found.lost > 0
+    assert found.dead + found.lost == found.acked - found.done
 
 
 @waits
@@ -138,6 +158,26 @@ def test_a_leak_of_a_few_bytes_a_job_is_found() -> None:
     assert not flat("server.rss_mib", leaking, level).is_kept
 
 
+def test_what_a_leak_would_have_to_be_of_each_job_is_said_and_is_what_is_found() -> None:
+    samples = [{"done": 2_450.0 * n, "spared_worker.done": 600.0 * n, "live": 1.0} for n in range(120)]
+
+    def judged(name: str, level: float, of_each: float, jobs: str = "done") -> Verdict:
+        leaking = [{**one, name: level + one[jobs] * of_each / 2**20} for one in samples]
+        (found,) = flats(leaking)
+        return found
+
+    # By the slope of the last two thirds, 79 steps; by the peaks of thirds, 40. The rooms are 3, 3 and 8 MiB.
+    for name, level, jobs, told, bound in (
+        ("server.rss_mib", 40.0, "done", "16 bytes a job", 3 * 2**20 / (79 * 2_450)),
+        ("spared_worker.rss_mib", 40.0, "spared_worker.done", "66 bytes a job", 3 * 2**20 / (79 * 600)),
+        ("store.file_mib", 1.0, "done", "86 bytes a job", 8 * 2**20 / (40 * 2_450)),
+    ):
+        assert judged(name, level, 0.0).figure.endswith(f", {told})")
+        assert judged(name, level, 0.99 * bound, jobs).is_kept
+        assert not judged(name, level, 1.01 * bound, jobs).is_kept
+    assert "bytes" not in judged("server.fds", 40.0, 0.0).figure
+
+
 def test_a_jump_at_the_end_is_found_though_the_slope_does_not_see_it() -> None:
     level = Level(share=0.05, floor=3.0)
     assert not flat("server.rss_mib", [*steady("rss_mib")[:-6], *[90.0] * 6], level).is_kept
@@ -174,6 +214,18 @@ def test_nothing_is_said_about_growth_in_too_short_a_time() -> None:
     assert [one.is_kept for one in flats(samples)] == [False], "only what is judged"
 
 
+def test_what_is_not_judged_though_it_has_to_stay_flat_is_named() -> None:
+    samples = [dict.fromkeys((*ALWAYS, "store.file_mib", "live"), 10.0) for _ in range(FEWEST)]
+    verdicts = flats(samples)
+    assert unjudged(samples, verdicts) == ""
+    assert unjudged(samples[:-1], flats(samples[:-1])) == f"{FEWEST - 1} samples, and it takes {FEWEST}"
+    assert unjudged(samples, verdicts[1:]) == f"no verdict on {ALWAYS[0]}"
+    gone = [{name: value for name, value in one.items() if name != "server.fds"} for one in samples]
+    assert unjudged(gone, flats(gone)) == "no verdict on server.fds", "it was not even sampled"
+    bare = [dict.fromkeys(ALWAYS, 10.0) for _ in range(FEWEST)]
+    assert unjudged(bare, flats(bare)) == "no verdict on the store's own"
+
+
 # ---- ledgers against the store
 
 
@@ -196,19 +248,20 @@ class Told:
         self.missing: set[int] = set()
         """Jobs whose end is not in the ledger."""
 
-    def verdicts(self) -> dict[str, bool]:
-        """By name: whether each holds."""
+    def books(self) -> tuple[ClientBook, EffectBook]:
+        """Both ledgers, of a run that is over."""
         for number in range(JOBS):
             self.pen.write(number, "start")
-            if is_doomed(number):
-                self.pen.write(number, "fail")
-            elif number not in self.missing:
-                self.pen.write(number, "end")
+            if number not in self.missing:
+                self.pen.write(number, "fail" if is_doomed(number) else "end")
         effects, client = EffectBook(self.folder), ClientBook(self.ledger)
         effects.fold()
         client.fold()
-        stats = self.stats()
-        found = judge(self.plan, self.seen, client, effects, self.records, stats, CLOCK.monotonic())
+        return client, effects
+
+    def verdicts(self) -> dict[str, bool]:
+        """By name: whether each holds."""
+        found = judge(self.plan, self.seen, *self.books(), self.records, self.stats(), CLOCK.monotonic())
         return {one.name: one.is_kept for one in found}
 
     def stats(self) -> Stats:
@@ -220,7 +273,7 @@ class Told:
                 Tally(task="work", queue="default", state=JobState.COMPLETED, n=JOBS - doomed),
                 Tally(task="doomed", queue="default", state=JobState.DEAD_LETTER, n=doomed),
             ],
-            totals=[Count(0, "work", "completed", JOBS - doomed)],
+            totals=[Count(0, "work", "completed", JOBS - doomed), Count(0, "doomed", "dead", doomed)],
         )
 
     def broken(self) -> set[str]:
@@ -277,6 +330,49 @@ def test_a_record_that_is_pruned_too_early_is_found(told: Told) -> None:
     assert "the store has what the ledgers say" in told.broken()
 
 
+def test_a_dead_letter_that_is_gone_is_lost_though_its_handler_has_failed(told: Told) -> None:
+    (first, second) = doomed_to(JOBS)
+    del told.records[second]
+    assert {"no job is lost", "the store has what the ledgers say"} <= told.broken()
+    client, effects = told.books()
+    missed = missed_letters(told.plan, told.seen, client, effects, told.records, CLOCK.monotonic())
+    assert lost(client, effects, missed) == [second]
+    assert dead(client, effects, missed) == 1, "it is not in the inbox"
+    assert effects.has_failed(first)
+
+
+def test_a_dead_letter_that_was_not_there_at_a_look_is_lost_though_it_is_there_at_the_end(told: Told) -> None:
+    told.seen.missed = {doomed_to(JOBS)[0]}
+    assert told.broken() == {"no job is lost"}
+
+
+def test_a_dead_letter_may_be_pruned_after_its_time(told: Told) -> None:
+    client, effects = told.books()
+    now_s = CLOCK.monotonic()
+    assert kept_letters(told.plan, client, effects, now_s) == set(doomed_to(JOBS))
+    assert kept_letters(told.plan, client, effects, now_s + told.plan.keep_s) == set()
+
+
+def test_while_workers_are_killed_letters_are_asked_for_that_must_have_been_settled(told: Told) -> None:
+    client, effects = told.books()
+    now_s = CLOCK.monotonic()
+    assert kept_letters(told.plan, client, effects, now_s, settled_s=5.0) == set(), "just now"
+    assert kept_letters(told.plan, client, effects, now_s + 6.0, settled_s=5.0) == set(doomed_to(JOBS))
+    effects.excuse(os.getpid(), now_s)
+    assert kept_letters(told.plan, client, effects, now_s + 6.0, settled_s=5.0) == set(), "a kill may have hit them"
+    assert kept_letters(told.plan, client, effects, now_s + 6.0) == set(doomed_to(JOBS)), "they have run again since"
+
+
+def test_a_run_in_which_no_dead_letter_had_to_be_there_shows_nothing(told: Told) -> None:
+    told.plan = replace(told.plan, keep_s=0.0)
+    assert told.broken() == {"dead letters that had to be there, and were looked for"}
+
+
+def test_a_dead_letter_of_a_job_that_never_failed_is_found(told: Told) -> None:
+    told.missing.add(doomed_to(JOBS)[0])
+    assert {"no job is lost", "the store has what the ledgers say"} <= told.broken()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [job(JOBS), job(3, id="again"), job(JOBS - 1, id="open", state=JobState.RUNNING)],
@@ -287,9 +383,12 @@ def test_a_record_that_should_not_be_there_is_found(told: Told, wrong: JobRecord
     assert {"the store has what the ledgers say", "the counts add up"} <= told.broken()
 
 
-def test_a_count_that_drifts_is_found(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("place", [0, 1], ids=["of completions", "of dead letters"])
+def test_a_count_that_drifts_is_found(told: Told, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
     stats = told.stats()
-    monkeypatch.setattr(told, "stats", lambda: replace(stats, totals=[Count(0, "work", "completed", 1)]))
+    totals = list(stats.totals)
+    totals[place] = replace(totals[place], n=1)
+    monkeypatch.setattr(told, "stats", lambda: replace(stats, totals=totals))
     assert told.broken() == {"the counts add up"}
 
 

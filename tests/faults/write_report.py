@@ -19,15 +19,16 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from holdfast.clock import SystemClock
-from tests.faults.left_out import LEFT_OUT
+from tests.faults.left_out import left_out
 from tests.faults.machine import made_on
 from tests.faults.markdown import KEPT, NOT_FOUND, NOT_RUN, number, safe, table
-from tests.faults.plan import ELSE, PARTS, PLAN, STORES_OF, WORDS, Row, is_on, named, part_of
+from tests.faults.plan import BESIDES, ELSE, PARTS, PLAN, STORES_OF, WORDS, Row, is_on, named, part_of
 from tests.faults.plan import STORES as PLACES
 from tests.faults.report import Finding, counted, read, summed
 from tests.faults.soak import finding_of
 from tests.faults.soak_places import STORES
 from tests.faults.soak_plan import Soaked
+from tests.faults.soak_verdicts import unjudged
 from tests.simulation.planted import PLANTED
 from tests.simulation.seeds import Summary
 
@@ -64,7 +65,7 @@ class Run(Struct, kw_only=True):
     """When, and on what."""
     is_whole: bool = False
     """Whether it was to show everything: each row of the plan on each of its stores, the simulation with each bug, the
-    soak of each store.
+    soak of each store, long enough to say what stays flat.
     """
     is_failed: bool = False
     """Whether one of the commands before has failed, for whatever reason."""
@@ -114,12 +115,21 @@ def _missing(run: Run) -> Iterator[str]:
             continue
         wanted = [PLACES[letter] for letter in STORES_OF[row]]
         yield from (f"{name} on {store}" for store in wanted if not any(is_on(store, one) for one in found))
+    for of, fault, letters in BESIDES:
+        found = {one.store for one in run.findings if one.is_run and (one.row, one.fault) == (str(of), fault)}
+        if not letters and not found:
+            yield f"row {of}, {fault}"
+        wanted = [PLACES[letter] for letter in letters]
+        yield from (f"row {of} on {store}, {fault}" for store in wanted if store not in found)
     if run.simulation is None or not run.simulation.seeds:
         yield "the simulation"
     planted = {one.name for one in run.simulation.planted} if run.simulation else frozenset()
     yield from (f"planted bug, {safe(one.name)}" for one in PLANTED if one.name not in planted)
     soaked = {one.store for one in run.soaks}
     yield from (f"the soak on {store}" for store in STORES if store not in soaked)
+    for one in run.soaks:
+        if why := unjudged(one.samples, one.verdicts):
+            yield f"what has to stay flat in the soak on {safe(one.store)}: {safe(why)}"
 
 
 def _rows_without(run: Run) -> list[int]:
@@ -291,15 +301,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--whole", action="store_true", help="everything was to be run: what is missing is not kept")
     parser.add_argument("--failed", action="store_true", help="a command before has failed")
     asked = parser.parse_args(arguments)
+    soaks: list[Soaked] = _decoded(asked.soak, list[Soaked]) or []
     run = Run(
         findings=read(asked.findings) if asked.findings.exists() else [],
         simulation=_decoded(asked.simulation, Summary),
-        soaks=_decoded(asked.soak, list[Soaked]) or [],
+        soaks=soaks,
         size=os.environ.get("HOLDFAST_FAULTS", "small"),
         made_on=made_on(SystemClock().now()),
         is_whole=asked.whole,
         is_failed=asked.failed,
-        left_out=LEFT_OUT,
+        left_out=left_out([one.minutes for one in soaks]),
     )
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(page(run))
