@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from holdfast.errors import ConfigError
+from holdfast.extras import how_to_install
 from holdfast.ports import Clock, Source, Store
 
 if TYPE_CHECKING:
@@ -209,8 +210,7 @@ def _redis(url: str, parts: SplitResult) -> Store:
 
 def _refuse_missing(url: str, extra: str, error: ImportError) -> NoReturn:
     why = " ".join(str(error).split())
-    help_ = f"pip install 'holdfast[{extra}]', or in a checkout pip install '.[{extra}]'"
-    raise ConfigError(f"url={shown(url)!r}: needs packages that are missing ({why}): {help_}") from None
+    raise ConfigError(f"url={shown(url)!r}: needs packages that are missing ({why}): {how_to_install(extra)}") from None
 
 
 def _options(url: str, parts: SplitResult) -> dict[str, str]:

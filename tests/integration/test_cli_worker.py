@@ -187,6 +187,16 @@ def test_start_and_end_of_a_worker_are_json(shop: Shop) -> None:
         (["worker", "badly:app"], "Error: cannot load badly:app: url='mysql://x': must be one such as"),
         (["worker", "shop:app", "--lease", "0s"], "Error: lease_s=0.0: must be a number, above 0"),
         (["worker", "shop:app", "--queues", ","], "Error: --queues names none"),
+        (
+            ["worker", "streamed:app"],
+            "Error: url='kafka://host/orders': needs a package that is missing (confluent_kafka)",
+        ),
+        (
+            ["dev", "streamed:app"],
+            "Error: url='kafka://host/orders': needs a package that is missing (confluent_kafka)",
+        ),
+        (["worker", "mistaken:app"], "Error: url: has no option 'shard'; there are db, shards"),
+        (["worker", "streamed:app", "--streams", "other"], "Error: --streams: streamed:app has no stream 'other'"),
         (["dev", "nowhere:app"], "Error: cannot load nowhere:app: ModuleNotFoundError: No module named 'nowhere'"),
     ],
 )
@@ -195,6 +205,10 @@ def test_a_worker_that_cannot_start_says_why_in_one_line(shop: Shop, words: list
     (shop.folder / "empty.py").write_text("from holdfast import App\napp = App()\n")
     (shop.folder / "unopened.py").write_text(SHOP.replace("sqlite:///shop.db", "sqlite:///no/shop.db"))
     (shop.folder / "badly.py").write_text(SHOP.replace("sqlite:///shop.db", "mysql://x"))
+    stream = "\n\n@app.stream('{}', group='billing')\ndef bill(order: dict[str, int]) -> None: ...\n"
+    hidden = "import sys\nsys.modules['confluent_kafka'] = None\n"
+    (shop.folder / "streamed.py").write_text(hidden + SHOP + stream.format("kafka://host/orders"))
+    (shop.folder / "mistaken.py").write_text(SHOP + stream.format("redis://host/orders?shard=2"))
     out, errors = shop.run(*words, code=2)
     assert out == ""
     assert errors.startswith(line.format(folder=shop.folder))

@@ -216,7 +216,7 @@ MEMBERS: dict[type, tuple[Path, set[str]]] = {
     BreakerDesk: (JOBS, set()),
     QueueDesk: (JOBS, set()),
     ScheduleDesk: (JOBS, set()),
-    StreamDesk: (JOBS, {"acheck", "alags_unseen", "source_of"}),
+    StreamDesk: (JOBS, {"acheck", "alags_unseen", "check_sources", "source_of"}),
     Message: (STREAMS, set()),
     Outputs: (STREAMS, set()),
     Producer: (STREAMS, set()),

@@ -125,6 +125,15 @@ class StreamDesk:
         found = await asyncio.gather(*(self._lag(spec, timeout) for spec in wanted))
         return {one.name: one for one in found}
 
+    def check_sources(self, names: Collection[str] | None = None) -> None:
+        """ConfigError where a source of these streams, or of any, cannot be made. No server is asked.
+
+        Its package is missing, say, or its URL has an option that there is not.
+        """
+        for name, spec in self._app.stream_specs.items():
+            if names is None or name in names:
+                self._app.open_source(spec)  # it has neither thread nor connection before it is used
+
     @asynccontextmanager
     async def source_of(self, spec: StreamSpec) -> AsyncIterator[Source]:
         """A source of a stream's messages that has joined no group; it is closed in the end, within seconds."""

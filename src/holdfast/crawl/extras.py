@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from holdfast.errors import ConfigError
+from holdfast.extras import how_to_install
 
 _PACKAGES: Final = frozenset({"aiohttp", "idna", "protego", "selectolax", "yarl"})
 
@@ -20,4 +21,4 @@ def wanted() -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         if package not in _PACKAGES:
             raise
-        raise ConfigError(f"a crawl needs the package {package}: pip install 'holdfast[crawl]'") from error
+        raise ConfigError(f"a crawl needs the package {package}: {how_to_install('crawl')}") from None

@@ -23,6 +23,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from holdfast.clock import SystemClock
+from holdfast.extras import how_to_install
 from holdfast.ops.flaky_server import FlakyServer, Mood
 from holdfast.ports import Clock
 
@@ -184,7 +185,7 @@ class Demo:
     def _page(self) -> Iterator[str]:
         """`holdfast serve`, as a user would start it; its address is empty where the web extra is missing."""
         if any(importlib.util.find_spec(name) is None for name in ("fastapi", "uvicorn")):
-            self.tell("scene", "No page to look at: it needs pip install 'holdfast[web]'.")
+            self.tell("scene", f"No page to look at: it needs {how_to_install('web')}.")
             yield ""
             return
         address = f"http://127.0.0.1:{_free_port()}"

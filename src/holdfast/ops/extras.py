@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from holdfast.errors import ConfigError
+from holdfast.extras import how_to_install
 
 _PACKAGES: Final = {"web": ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn")}
 
@@ -20,4 +21,4 @@ def wanted(extra: str) -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         if package not in _PACKAGES[extra]:
             raise
-        raise ConfigError(f"{package} is not installed: pip install 'holdfast[{extra}]'") from error
+        raise ConfigError(f"{package} is not installed: {how_to_install(extra)}") from None

@@ -11,6 +11,7 @@ import apsw
 
 from holdfast.addresses import place_of
 from holdfast.errors import ConfigError
+from holdfast.extras import how_to_install
 from holdfast.ops.request import Request
 from holdfast.wiring import shown, store_file
 
@@ -93,4 +94,4 @@ def _package(name: str, extra: str, probe: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise ConfigError(f"{probe}(…) needs a package that is missing: pip install 'holdfast[{extra}]'") from None
+        raise ConfigError(f"{probe}(…) needs a package that is missing: {how_to_install(extra)}") from None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError
+from holdfast.extras import how_to_install
 from holdfast.runtime.exposition import Metric, label
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ def collector_of(look: Callable[[], Iterable[Metric]], name: str) -> Collector:
     """A collector that looks whenever it is asked. ConfigError without `prometheus_client`; name: who needs it."""
     try:
         from prometheus_client.core import Metric as Theirs  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ConfigError(f"{name}(…) needs prometheus-client: pip install 'holdfast[web]'") from error
+    except ImportError:
+        raise ConfigError(f"{name}(…) needs prometheus-client: {how_to_install('web')}") from None
 
     class Looking:
         """Looks whenever it is asked."""

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 _PACKAGE: Final = str(Path(__file__).parents[1]) + os.sep
-_IMPORTLIB: Final = f"{os.sep}importlib{os.sep}"
+_BETWEEN: Final = (f"{os.sep}importlib{os.sep}", f"{os.sep}contextlib.py")
+"""What stands between the code of a user and ours, and is of neither."""
 
 
 def place_of(error: BaseException) -> str:
@@ -16,5 +17,9 @@ def place_of(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return ""  # its message has them
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    own = [frame for frame in frames if not frame.filename.startswith(_PACKAGE) and _IMPORTLIB not in frame.filename]
+    own = [
+        frame
+        for frame in frames
+        if not frame.filename.startswith(_PACKAGE) and not any(part in frame.filename for part in _BETWEEN)
+    ]
     return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""

@@ -30,7 +30,7 @@ from holdfast.runtime.worker import Exit, Worker, WorkerSettings
 _logger = logging.getLogger("holdfast.process")
 
 CANNOT_START = 2
-"""The exit code of a process that could not load the app or open its store: starting it again would not help."""
+"""The exit code of one that could not load the app, open its store or make its streams: again would not help."""
 
 CHILD_OF = "--child-of="
 """How a process is told who has started it."""
@@ -63,6 +63,7 @@ def main(beside: Callable[[Any, Worker], Companion | None] | None = None) -> Non
         os.environ.setdefault(LOG_FORMAT, FORMATS[0])  # so that isolated processes log as this one does
         app: Any = load(target)
         worker: Worker = app.worker(settings, is_replaceable=True, target=target)
+        app.streams.check_sources(settings.streams)
         companion = None if beside is None else beside(app, worker)
         with suppress(StoreAway):  # the worker waits for it, and says so
             app.store.capabilities  # noqa: B018 - asking opens it

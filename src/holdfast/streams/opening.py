@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from holdfast.errors import ConfigError
+from holdfast.extras import how_to_install
 from holdfast.ports import Clock, Source
 from holdfast.streams.url import StreamURL, parse
 
@@ -72,5 +73,5 @@ def wanted(extra: str, place: StreamURL) -> Iterator[None]:
     except ImportError as error:
         if (error.name or "").partition(".")[0] != _PACKAGES[extra]:
             raise
-        help_ = f"pip install 'holdfast[{extra}]', or in a checkout pip install '.[{extra}]'"
-        raise place.refusal(f"needs a package that is missing ({_PACKAGES[extra]}): {help_}") from None
+        why = f"needs a package that is missing ({_PACKAGES[extra]}): {how_to_install(extra)}"
+        raise place.refusal(why) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -208,3 +209,28 @@ def test_a_trouble_is_an_error_of_the_source() -> None:
     app.bridge.run(sent(app, 1))
     with pytest.raises(SourceError, match="1 message waits"):
         app.bridge.run(app.streams.acheck())
+
+
+# ---------------------------------------------------------------- packages
+
+
+def test_a_missing_package_is_refused_before_anything_begins_for_the_streams_that_are_handled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("holdfast.streams.kafka", "confluent_kafka"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    app = shop()
+
+    @app.stream("kafka://:secret@host/parcels", group="shipping", name="ship")
+    async def ship(parcel: dict[str, Any]) -> None:
+        del parcel
+
+    app.streams.check_sources(())
+    app.streams.check_sources(("bill",))
+    for names in (None, ("ship",)):
+        with pytest.raises(
+            ConfigError, match=r"\(confluent_kafka\): pip install 'holdfast\[kafka\]', or in a"
+        ) as caught:
+            app.streams.check_sources(names)
+        assert "secret" not in str(caught.value)

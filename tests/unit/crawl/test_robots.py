@@ -214,5 +214,7 @@ def test_hostile_text_is_read_without_an_error(text: str) -> None:
 
 def test_without_protego_one_line_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "protego", None)
-    with pytest.raises(ConfigError, match=r"^a crawl needs the package protego: pip install 'holdfast\[crawl\]'$"):
+    with pytest.raises(
+        ConfigError, match=r"^a crawl needs the package protego: pip install 'holdfast\[crawl\]', or in a checkout"
+    ):
         Robots.parse("", AGENT)

@@ -303,3 +303,17 @@ def test_an_export_has_all_items_of_the_store(shop: Shop, site: SiteProcess) -> 
     assert sorted(lines("all.jsonl"), key=str) == sorted(items, key=str)
     told = shop.cli("crawl", "export", name, "--out", "all.jsonl").stdout
     assert told == f"{len(items)} pages in {os.path.abspath('all.jsonl')}, 0 of them new\n"
+
+
+@pytest.mark.parametrize("words", [("crawl", "https://example.org"), ("worker", "mine:app")])
+def test_without_the_extra_one_line_says_what_to_type(
+    shop: Shop, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("holdfast.crawl", "mine"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    (shop.folder / "mine.py").write_text("from holdfast.crawl import Crawler\n")
+    done = shop.cli(*words, code=2)
+    line = "a crawl needs the package aiohttp: pip install 'holdfast[crawl]', or in a checkout pip install '.[crawl]'"
+    where = f" ({shop.folder / 'mine.py'}, line 1)" if words[0] == "worker" else ""
+    assert done.stderr == f"Error: {'cannot load mine:app: ' if where else ''}{line}{where}\n"

@@ -155,7 +155,7 @@ def test_the_store_is_given_once(shop: Shop) -> None:
 def test_a_missing_package_is_told_with_the_line_to_type(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     told = shop.cli("doctor", "postgresql://u:secret@host/db", code=1).stdout
-    assert "pip install 'holdfast[postgres]'" in told
+    assert "pip install 'holdfast[postgres]', or in a checkout pip install '.[postgres]'" in told
     assert "secret" not in told
 
 

@@ -98,5 +98,7 @@ def test_a_missing_package_is_named(
         return real(name)
 
     monkeypatch.setattr("holdfast.ops.probes.import_module", missing)
-    with pytest.raises(ConfigError, match=rf"pip install 'holdfast\[{extra}\]'"):
+    with pytest.raises(
+        ConfigError, match=rf"pip install 'holdfast\[{extra}\]', or in a checkout pip install '\.\[{extra}\]'$"
+    ):
         probe(url)

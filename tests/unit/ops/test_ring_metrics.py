@@ -136,7 +136,8 @@ def test_what_is_no_ring_is_refused_in_one_line() -> None:
 def test_without_prometheus_client_it_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client.core", None)
     with pytest.raises(
-        ConfigError, match=r"ring_collector\(…\) needs prometheus-client: pip install 'holdfast\[web\]'"
+        ConfigError,
+        match=r"ring_collector\(…\) needs prometheus-client: pip install 'holdfast\[web\]', or in a checkout",
     ):
         ring_collector(Turning(PRICES))
     assert ring_exposition(Turning(PRICES))

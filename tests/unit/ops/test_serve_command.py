@@ -64,7 +64,8 @@ def test_without_the_extra_it_says_what_to_type(shop: Shop, monkeypatch: pytest.
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     done = shop.cli("serve", "shop:app", code=2)
-    assert done.stderr == "Error: uvicorn is not installed: pip install 'holdfast[web]'\n"
+    line = "pip install 'holdfast[web]', or in a checkout pip install '.[web]'"
+    assert done.stderr == f"Error: uvicorn is not installed: {line}\n"
 
 
 def test_without_the_extra_dev_goes_on_without_a_page(
@@ -74,7 +75,10 @@ def test_without_the_extra_dev_goes_on_without_a_page(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
     assert find_page(None) is None
-    assert "pip install 'holdfast[web]'" in capsys.readouterr().err
+    line = "pip install 'holdfast[web]', or in a checkout pip install '.[web]'"
+    assert capsys.readouterr().err == f"no page    fastapi is not installed: {line}\n", (
+        "in line with what dev says next"
+    )
 
 
 def test_a_package_that_is_no_part_of_the_extra_is_not_explained_away() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.runtime.process import CANNOT_START
 from holdfast.runtime.worker import Exit, WorkerSettings
 
 SHOP = """
@@ -111,3 +112,22 @@ def test_a_process_whose_supervisor_died_while_it_was_starting_ends(tmp_path: Pa
     command = [sys.executable, "-m", "holdfast.runtime.process", "shop:app", "{}", f"--child-of={os.getpid() + 1}"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
     assert (ended.returncode, ended.stderr) == (Exit.DRAINED, "holdfast worker: the supervisor is gone\n")
+
+
+def test_a_process_without_the_package_of_a_stream_cannot_start_and_says_what_to_type(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("""
+import sys
+sys.modules["confluent_kafka"] = None
+from holdfast import App
+
+app = App("memory://")
+
+@app.stream("kafka://host/orders", group="billing")
+def bill(order: dict[str, int]) -> None: ...
+""")
+    command = [sys.executable, "-m", "holdfast.runtime.process", "shop:app", "{}"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
+    line = "needs a package that is missing (confluent_kafka): pip install 'holdfast[kafka]', or in a checkout"
+    assert ended.returncode == CANNOT_START
+    assert ended.stderr.startswith(f"holdfast worker: ConfigError: url='kafka://host/orders': {line}")
+    assert ended.stderr.count("\n") == 1

@@ -44,7 +44,7 @@ def find_page(port: int | None) -> DevPage | None:
         with wanted("web"):
             from holdfast.ops.api.serving import listen  # noqa: PLC0415
     except ConfigError as error:
-        hint(f"no page     {error}")
+        hint(f"no page    {error}")
         return None
     if port is not None:
         listen(_HOST, port).close()

@@ -156,11 +156,10 @@ def _run(
         grace_s=grace,
     )
     log_to_stderr(log_format)
-    found = _checked(target) if watch is None else _checked_or_broken(target)
+    check = _checked if watch is None else _checked_or_broken
+    found = check(target, settings.streams)
     start: dict[str, Any] = {}
     if found is not None:
-        if unknown := sorted(set(settings.streams or ()) - set(found["streams"])):
-            raise Unusable(f"--streams: {target} has no stream {unknown[0]!r}; it has {', '.join(found['streams'])}")
         start = found | {
             "processes": processes,
             "queues": list(settings.queues or ()),
@@ -209,13 +208,17 @@ def _tell_port(host: str, port: int, as_json: bool) -> None:
         say(f"metrics    http://{name}:{port}/metrics, and /health/live and /health/ready there")
 
 
-def _checked(target: str) -> dict[str, Any]:
-    """Load the app and open its store before any process is started: what is wrong is told once, in one line."""
+def _checked(target: str, streams: tuple[str, ...] | None) -> dict[str, Any]:
+    """Load the app, make its streams and open its store before any process is started: what is wrong is one line."""
     app = load_app(target)
     if not app.specs and not app.stream_specs:
         raise Unusable(
             f"{target} has no tasks: decorate a function with @app.task or @app.stream, and import it with the app"
         )
+    if unknown := sorted(set(streams or ()) - set(app.stream_specs)):
+        known = ", ".join(sorted(app.stream_specs)) or "none at all"
+        raise Unusable(f"--streams: {target} has no stream {unknown[0]!r}; it has {known}")
+    app.streams.check_sources(streams)
     capabilities = opened_patiently(app, SystemClock())
     app.close()
     return {
@@ -231,10 +234,10 @@ def _checked(target: str) -> dict[str, Any]:
     }
 
 
-def _checked_or_broken(target: str) -> dict[str, Any] | None:
+def _checked_or_broken(target: str, streams: tuple[str, ...] | None) -> dict[str, Any] | None:
     """The same; None where a file of the user's is broken, which the next change may mend."""
     try:
-        return _checked(target)
+        return _checked(target, streams)
     except Unusable as error:
         cause = error.__cause__
         if cause is None or not (isinstance(cause, SyntaxError) or place_of(cause)):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, IllegalChange, StoreError
+from holdfast.extras import how_to_install
 from holdfast.policy.lifecycle import SETTLING
 from holdfast.ports import (
     Beat,
@@ -51,7 +52,7 @@ try:
     from holdfast.stores.postgres.stats import read_stats
     from holdfast.stores.postgres.workers import reclaim, remember
 except ImportError as error:
-    raise ConfigError(f"PostgreSQL needs the package psycopg ({error}): pip install 'holdfast[postgres]'") from None
+    raise ConfigError(f"PostgreSQL needs the package psycopg ({error}): {how_to_install('postgres')}") from None
 
 _SCHEMA: Final = len(migrations())
 _BY_PEOPLE: Final = frozenset({Change.CANCEL, Change.REPLAY, Change.REMOVE})
