@@ -12,12 +12,13 @@ from holdfast.runtime.runner import Room
 from holdfast.runtime.worker import Exit
 from holdfast.types import JobState
 from tests.faults import checker
-from tests.faults.arena import Arena
+from tests.faults.arena import Arena, completed
 from tests.faults.checker import Evidence
 from tests.faults.conftest import every_store, full_only, waits
 from tests.faults.engines import is_free
 from tests.faults.load import Dice, mixed_calls
 from tests.faults.report import Report, figures_of
+from tests.faults.test_row01_kill import blamed_early
 from tests.faults.workers import CLOCK, SETTINGS, Fleet, poll, recovery_bound
 
 pytestmark = waits
@@ -75,6 +76,7 @@ def test_a_worker_that_was_paused_past_its_lease_changes_nothing(arena: Arena, r
         rejected = sum(int(n) for n in re.findall(r"(\d+) settlements came too late", fleet.log()))
 
     assert checker.check(evidence) == []
+    assert completed(evidence) == len(evidence.acked)  # they have no second attempt to lose, and lost none
     assert rejected == JOBS, "a late settlement did not reach the store: this run shows nothing"
     assert checker.duplicates(evidence) <= JOBS
     report(
@@ -117,12 +119,16 @@ def test_workers_paused_at_random_under_load_repeat_only_what_they_held(arena: A
         fleet.stop()
         evidence = arena.evidence(fleet)
         rejected = sum(int(n) for n in re.findall(r"(\d+) settlements came too late", fleet.log()))
+        blamed = blamed_early(arena.get(evidence.acked))
 
     # Until it has noticed that its lease is over, it may begin what it had claimed before.
     faults = [replace(fault, until=gone_s[fault.pid]) for fault in evidence.faults]
     # What was cut off is a suspect, and a process of its own has to start for it: no more at once than workers did.
     evidence = replace(evidence, faults=faults, recovery_s=recovery_bound(start_s=max(starts)))
     assert checker.check(evidence) == []
+    # What a pause cuts off runs next, on the two that go on, and has ended long before the next one.
+    assert completed(evidence) == len(evidence.acked), arena.states(evidence.acked)
+    assert blamed == []
     assert list(checker.recoveries(evidence)), "no pause cut a job off: this run shows nothing"
     late, accepted = _late(evidence)
     assert late > 0, "no paused job came to its end after it had run elsewhere: this run shows nothing"
@@ -132,8 +138,9 @@ def test_workers_paused_at_random_under_load_repeat_only_what_they_held(arena: A
         f"random workers of {WORKERS} stopped (SIGSTOP) for three leases under load, {AT_ONCE} at a time",
         injected=len(evidence.faults),
         figures=figures_of(evidence),
-        note=f"{held} jobs held by them, {late} ended late; late settlements rejected {rejected}, accepted {accepted}"
-        f"{checker.told_bound(evidence)}, drained {drained_s:.1f} s after the last",
+        note=f"{held} jobs held by them, blamed for it {len(blamed)}, {late} ended late; late settlements "
+        f"rejected {rejected}, accepted {accepted}{checker.told_bound(evidence)}, drained {drained_s:.1f} s after the "
+        "last",
         seed=dice.seed,
     )
 

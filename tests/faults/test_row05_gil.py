@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from holdfast.app.task import Call
 from holdfast.runtime.runner import Room
 from tests.faults import checker
-from tests.faults.arena import Arena
+from tests.faults.arena import Arena, completed
 from tests.faults.checker import Fault
 from tests.faults.conftest import small_on, waits
 from tests.faults.engines import SqliteEngine, is_free
@@ -75,6 +75,9 @@ def test_a_job_that_holds_the_interpreter_lock_costs_its_worker_the_lease_and_no
     bound_s = recovery_bound(LEASE_S, start_s=slowest_s, at_once=3, blocked_s=3 * LEASE_S if is_locked else 0.0)
     evidence = replace(evidence, recovery_s=bound_s)
     assert checker.check(evidence) == []
+    # The neighbours have no second attempt to lose: completed means that none was punished. Each loses one worker, or
+    # two where the lock of the file was held; only a third would count. The guilty one is done when it runs by itself.
+    assert completed(evidence) == len(evidence.acked), arena.states(evidence.acked)
     assert again >= len(kinds), "it held the lock beside nobody: this run shows nothing"
     report(
         "a job holds the interpreter lock for 3 leases or more (a native call, a pattern that backtracks)",

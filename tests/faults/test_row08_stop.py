@@ -65,7 +65,8 @@ def test_a_grace_time_that_is_too_short_gives_jobs_back_at_once_and_at_no_cost(a
     with arena.fleet() as fleet:
         pid = fleet.start(replace(BUSY, grace_s=0.3))
         poll(lambda: arena.started() == 4, 20, "all jobs run")
-        assert fleet.cut(pid, signal.SIGTERM) == Exit.RELEASED, fleet.log(pid)
+        code = fleet.cut(pid, signal.SIGTERM)
+        assert code == Exit.RELEASED, fleet.log(pid)
         states = arena.states(ids)
         fleet.start(BUSY)
         arena.quiesce(20)  # they have no second attempt to lose: completed means that the first was not counted
@@ -81,7 +82,7 @@ def test_a_grace_time_that_is_too_short_gives_jobs_back_at_once_and_at_no_cost(a
         "a worker told to stop, with a grace time that is too short",
         injected=1,
         figures=figures_of(evidence),
-        note=f"exit {Exit.RELEASED:d}, {states['queued']} of {len(ids)} running jobs queued again at exit, attempts "
+        note=f"exit {code}, {states['queued']} of {len(ids)} running jobs queued again at exit, attempts "
         f"charged {charged}",
     )
 

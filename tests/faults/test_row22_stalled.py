@@ -16,7 +16,7 @@ from holdfast.runtime.runner import Room
 from holdfast.stores.postgres.connection import Line
 from holdfast.types import Change, NewJob
 from tests.faults import checker
-from tests.faults.arena import Arena
+from tests.faults.arena import Arena, completed
 from tests.faults.conftest import full_only, on, waits
 from tests.faults.engines import PostgresEngine
 from tests.faults.report import Report, figures_of
@@ -54,6 +54,7 @@ def test_a_locked_row_is_passed_over_and_runs_as_soon_as_it_is_free(arena: Arena
         evidence = arena.evidence(fleet)
 
     assert checker.check(evidence) == []
+    assert completed(evidence) == len(evidence.acked), arena.states(evidence.acked)
     assert hidden_s <= AGAIN_WITHIN_S
     report(
         "a stranger locks the row of a job and does nothing",
@@ -82,6 +83,8 @@ def test_no_transaction_is_open_while_jobs_run(arena: Arena, report: Report) -> 
         arena.quiesce(20)
         fleet.stop()
         evidence = arena.evidence(fleet)
+    assert checker.check(evidence) == []
+    assert completed(evidence) == len(evidence.acked), arena.states(evidence.acked)
     assert open_ones == []
     assert looks > 5
     report(
@@ -118,6 +121,8 @@ def test_a_worker_that_is_cut_off_within_a_transaction_keeps_no_job_from_the_oth
 
     evidence = replace(evidence, recovery_s=recovery_bound(max(LEASE_S, LOCKED_S), start_s=start_s))
     assert checker.check(evidence) == []
+    # The long ones have no second attempt to lose, and the one worker that they lose is held against none.
+    assert completed(evidence) == len(evidence.acked), arena.states(evidence.acked)
     assert list(checker.recoveries(evidence)), "no job was cut off: this run shows nothing"
     report(
         "a worker cut off from the store under load, wherever it stands",

@@ -151,7 +151,7 @@ def test_a_clock_that_is_set_fires_no_tick_twice_and_passes_no_limit(
     evidence = replace(
         evidence,
         attempted=[*evidence.attempted, *ticks],
-        faults=[*kills, *(_hits(evidence, host.steps) if is_server else [])],
+        faults=[*kills, *(_hits(evidence, host.ahead_at) if is_server else [])],
         # A lease counts anew from the first sweep after the clock went back; a worker starts, and a suspect's process.
         recovery_s=recovery_bound(LEASE_S, start_s=host.start_s, in_turn=2, sweeps=2),
     )
@@ -196,11 +196,14 @@ def test_a_night_in_which_the_clocks_change_fires_each_tick_once(
 
     assert checker.check(evidence) == []
     assert ticks["night"] == 1, "02:30, of a night that has it twice or not at all"
+    assert ticks["hour"] >= 3, "too few ticks: this run shows nothing"
+    twice = len(evidence.jobs) - len({(one.task, _instant(job)) for job, one in evidence.jobs.items()})
+    assert twice == 0, "a tick has two jobs"
     report(
         f"a night in which the clocks change, {night:%B %Y}, 600 times as fast",
         injected=1,
         figures=figures_of(evidence),
-        note=f"the tick of 02:30 in Berlin fired once, those of every hour {ticks['hour']} times, none twice",
+        note=f"ticks of 02:30 in Berlin {ticks['night']}, of every hour {ticks['hour']}; fired twice {twice}",
     )
 
 
@@ -221,10 +224,13 @@ def _instant(job: str) -> float:
     return int(job.replace("-", "")[:12], 16) / 1000
 
 
-def _hits(evidence: Evidence, steps: list[tuple[float, float]]) -> list[Fault]:
-    """A server's clock that goes ahead ends all leases at once: that may hit whatever runs."""
+def _hits(evidence: Evidence, ahead_at: Sequence[float]) -> list[Fault]:
+    """A server's clock that goes ahead ends all leases at once: that may hit whatever runs.
+
+    One that goes back hits nothing: leases last longer by as much, until a sweep lets them begin anew.
+    """
     pids = {one.pid for one in evidence.effects}
-    return [Fault("step", pid, at, at + LEASE_S) for _, at in steps for pid in pids]
+    return [Fault("step", pid, at, at + LEASE_S) for at in ahead_at for pid in pids]
 
 
 def _too_fast(evidence: Evidence, ahead_at: Sequence[float]) -> list[str]:

@@ -7,12 +7,19 @@ from pathlib import Path
 import httpx
 
 from holdfast.ops.api.tokens import make_token
-from holdfast.types import JobState
 from tests.faults.api_server import ApiProcess
 from tests.faults.arena import Arena
 from tests.faults.conftest import busy, every_store, full_only
-from tests.faults.report import Report
-from tests.faults.test_row50_injection import EXACT, FILTERS, HOSTILE, IN_BODIES, IN_PATHS, Attack
+from tests.faults.report import Figures, Report
+from tests.faults.test_row50_injection import (
+    FILTERS,
+    HOSTILE,
+    IN_BODIES,
+    IN_PATHS,
+    Attack,
+    changed,
+    filled,
+)
 
 pytestmark = busy
 
@@ -24,7 +31,7 @@ TOKENS = {f"caller {number}": make_token(name=f"caller {number}", role="admin") 
 async def test_what_is_code_to_somebody_is_text_to_the_running_server(
     arena: Arena, tmp_path: Path, report: Report
 ) -> None:
-    kept = set(arena.enqueue([arena.call("echo", f"kept {number}") for number in range(5)]))
+    kept = await filled(arena)
     asked = 0
     broken: list[tuple[str, str, int]] = []
     with ApiProcess(tmp_path, arena.engine.url, tokens=TOKENS, options=["--allow-simulation"]) as server:
@@ -32,10 +39,11 @@ async def test_what_is_code_to_somebody_is_text_to_the_running_server(
             headers = server.bearer(f"caller {number}")  # so nobody comes to the end of a rate
             async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=30) as client:
                 attack = Attack(client)
+                if number == 0:  # later ones fill the page of jobs
+                    await attack.look(kept)
                 for path, names in FILTERS.items():
                     for name in names:
-                        found = await attack.filter(path, name, text)
-                        assert name not in EXACT or not found & kept, (path, name, text)
+                        assert await attack.filter(path, name, text, kept) == [], (path, name, text)
                 for route in IN_PATHS:
                     await attack.act(route, text)
                 for field in IN_BODIES:
@@ -44,11 +52,11 @@ async def test_what_is_code_to_somebody_is_text_to_the_running_server(
                 asked += attack.asked
         assert broken == []
         assert "Traceback" not in server.log, server.log[-2000:]
-    left = await arena.app.store.get(list(kept))
-    lost = [one for one in left if one is None or one.state is not JobState.QUEUED]
+    lost = await changed(arena, kept)
     assert lost == []
     report(
         f"{len(HOSTILE)} strings of SQL, Lua, patterns, paths and keys, in every place of the running server",
         injected=asked,
-        note=f"5xx {len(broken)}, jobs lost {len(lost)}",
+        figures=Figures(acked=len(kept), lost=len(lost)),
+        note=f"5xx {len(broken)}",
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import httpx
+
 from holdfast.clock import new_id, new_token
 from holdfast.ports import Claim, Exchange, Settlement, WorkerRecord
 from holdfast.types import Change, NewJob
@@ -12,29 +14,38 @@ from tests.faults.arena import Arena
 from tests.faults.conftest import busy, every_store, full_only
 from tests.faults.report import Report
 from tests.faults.test_row54_tenants import ROUTES
+from tests.faults.workers import poll
 
 pytestmark = busy
 
 LISTS = ("/jobs", "/dead-letters", "/retry/dead-letters", "/dead-letters/groups")
 ASKED = ("", "?tenant=b", "?tenant=", "?text=b", "?tenant=a&tenant=b")
+LETTERS = {"a": 3, "b": 2}
+"""Not as many, so that it can be told whose were counted."""
 EXPORTS = ("/dead-letters/export?tenant=b", "/dead-letters/export?format=csv&tenant=b")
 
 
 async def filled(arena: Arena) -> dict[str, list[str]]:
-    """Of each tenant three letters and three jobs, with its name in all that they hold."""
+    """Of each tenant so many letters, and as many jobs after them, with its name in all that they hold."""
     store = arena.app.store
     ids: dict[str, list[str]] = {"a": [], "b": []}
     for delay_s in (0.0, 3600.0):
         for tenant, mine in ids.items():
             new = [
-                NewJob(id=new_id(), task="echo", payload=b'["of %s"]' % tenant.encode(), tenant=tenant, delay_s=delay_s)
-                for _ in range(3)
+                NewJob(
+                    id=new_id(),
+                    task="echo",
+                    payload=b'{"value":"of %s"}' % tenant.encode(),
+                    tenant=tenant,
+                    delay_s=delay_s,
+                )
+                for _ in range(LETTERS[tenant])
             ]
             await store.enqueue(new)
             mine += [one.id for one in new]
     await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
     reply = await store.exchange(Exchange(claim=Claim(worker="w", token=new_token(), limit=100)))
-    assert len(reply.deliveries) == 6
+    assert len(reply.deliveries) == sum(LETTERS.values())
     ends = [
         Settlement(id=one.id, token=one.token, change=Change.BURY, reason=f"of {one.tenant}")
         for one in reply.deliveries
@@ -42,6 +53,12 @@ async def filled(arena: Arena) -> dict[str, list[str]]:
     await store.exchange(Exchange(settlements=ends))
     await store.heartbeat(WorkerRecord(id="w", lease_s=0.0))
     return ids
+
+
+def _are_done(client: httpx.Client) -> bool:
+    replays = client.get("/replays").json()["items"]
+    assert len(replays) == 2
+    return all(one["state"] == "done" for one in replays)
 
 
 @full_only
@@ -54,7 +71,7 @@ def test_no_tenant_gets_at_anothers_jobs_through_the_running_server(
     asked = 0
     leaks: list[str] = []
     with ApiProcess(tmp_path, arena.engine.url) as server, server.client("tenant a") as client:
-        assert len(client.get("/jobs").json()["items"]) == 6, "it does not even see its own"
+        assert len(client.get("/jobs").json()["items"]) == 2 * LETTERS["a"], "it does not even see its own"
         for route in ROUTES:
             method, _, path = route.partition(" ")
             for one in ids["b"]:
@@ -72,11 +89,23 @@ def test_no_tenant_gets_at_anothers_jobs_through_the_running_server(
             done = client.post(f"/jobs/{action}", json={"ids": ids["b"]}).json()["items"]
             assert {(one["is_done"], one["state"]) for one in done} == {(False, None)}
             asked += len(ids["b"])
-        assert client.post("/replays", json={"filter": {"tenant": "b"}}).json().get("total", 0) in {0, 3}
         with client.stream("GET", "/events") as events:
             heard = next(events.iter_text())
             leaks += [f"{one} by /events" for one in (*ids["b"], "of b") if one in heard]
             asked += 1
+        for body in ({}, {"filter": {"tenant": "b"}}):
+            preview = client.post("/replays/preview", json=body)
+            leaks += [f"{one} by a preview" for one in (*ids["b"], "of b") if one in preview.text]
+            started = client.post("/replays", json={**body, "rate": 1e6})
+            assert (preview.status_code, started.status_code) == (200, 201)
+            assert preview.json()["total"] == started.json()["total"] == LETTERS["a"]
+            assert started.json()["tenant"] == "a"
+            asked += 2
+        with arena.fleet() as fleet:
+            fleet.start()
+            poll(lambda: _are_done(client), 30, "both replays are done")
+            poll(lambda: arena.states(ids["a"])["completed"] == LETTERS["a"], 30, "its own letters have run")
+            fleet.stop()
     changed = [now.id for then, now in zip(before, arena.get(ids["b"]), strict=True) if now != then]
     assert leaks == []
     assert changed == []
