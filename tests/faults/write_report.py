@@ -42,8 +42,8 @@ _LEGEND: Final = """\
 **Injected** says how often the fault was made to happen, or how many cases were tried. **Acked** is what the producer
 was told yes for, and each of these has to be **completed**, **dead** (in the inbox) or **cancelled** (by the test) at
 the end, or it is **lost**. A star means that it is gone as was said beforehand: the store is labelled as one that may
-lose what it has acked, or a backup was restored from before it was enqueued. What has ended may be more than what was
-acked: ticks of schedules, and what was enqueued though its reply was lost. **Twice** are effects beyond the first of
+lose what it has acked, a backup was restored from before it was enqueued, or the end of its log was spoilt. What has
+ended may be more than what was acked: ticks of schedules, and what was enqueued though its reply was lost. **Twice** are effects beyond the first of
 each: at least once is what is promised, and a kill can repeat what it has cut off. **Again** is the time from the fault
 until what it cut off ran again, p50 and p99.
 """
@@ -219,7 +219,10 @@ def _totals(run: Run, findings: Sequence[Finding]) -> Iterator[str]:
     yield f"- faults injected, and cases tried: {sum(one.injected for one in ran):,}"
     yield f"- jobs and messages acked: {figures.acked or 0:,}"
     yield f"- lost: {figures.lost or 0:,}"
-    yield f"- gone with stores that are labelled as not durable, or with an old backup: {figures.forfeited or 0:,}"
+    yield (
+        "- gone with stores that are labelled as not durable, with an old backup, or with the end of a damaged log, which "
+        f"nobody can tell from a write that was cut short: {figures.forfeited or 0:,}"
+    )
     yield f"- effects done twice, each explained by a fault: {figures.twice or 0:,}"
     yield f"- promises kept: {sum(one.is_kept for one in ran)} of {len(ran)}"
     if not ran:
