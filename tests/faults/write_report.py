@@ -43,9 +43,9 @@ _LEGEND: Final = """\
 was told yes for, and each of these has to be **completed**, **dead** (in the inbox) or **cancelled** (by the test) at
 the end, or it is **lost**. A star means that it is gone as was said beforehand: the store is labelled as one that may
 lose what it has acked, a backup was restored from before it was enqueued, or the end of its log was spoilt. What has
-ended may be more than what was acked: ticks of schedules, and what was enqueued though its reply was lost. **Twice** are effects beyond the first of
-each: at least once is what is promised, and a kill can repeat what it has cut off. **Again** is the time from the fault
-until what it cut off ran again, p50 and p99.
+ended may be more than what was acked: ticks of schedules, and what was enqueued though its reply was lost. **Twice**
+are effects beyond the first of each: at least once is what is promised, and a kill can repeat what it has cut off.
+**Again** is the time from the fault until what it cut off ran again, p50 and p99.
 """
 _COLUMNS: Final = (
     *("row", "fault", "store", "injected", "acked", "completed", "dead", "cancelled", "lost", "twice"),
@@ -220,8 +220,8 @@ def _totals(run: Run, findings: Sequence[Finding]) -> Iterator[str]:
     yield f"- jobs and messages acked: {figures.acked or 0:,}"
     yield f"- lost: {figures.lost or 0:,}"
     yield (
-        "- gone with stores that are labelled as not durable, with an old backup, or with the end of a damaged log, which "
-        f"nobody can tell from a write that was cut short: {figures.forfeited or 0:,}"
+        "- gone with stores that are labelled as not durable, with an old backup, or with the end of a damaged log, "
+        f"which nobody can tell from a write that was cut short: {figures.forfeited or 0:,}"
     )
     yield f"- effects done twice, each explained by a fault: {figures.twice or 0:,}"
     yield f"- promises kept: {sum(one.is_kept for one in ran)} of {len(ran)}"
