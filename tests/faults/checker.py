@@ -13,13 +13,15 @@ from typing import Final
 from msgspec import Struct, json
 
 from holdfast.policy.lifecycle import LIFECYCLE
-from holdfast.types import JobRecord, JobState
+from holdfast.types import Change, JobRecord, JobState
 from tests.faults.ledger import Effect
 
 SETTLED_S: Final = 1.0
 """What a handler ended so shortly before its process was hit may not have been settled: a worker says so with its next
 exchange, which it begins at once, or when the one under way is answered. That takes hundredths of a second; the rest is
 for a busy machine."""
+FREE_DEATHS: Final = 2
+"""So many workers may die that had a job, before one more is counted against it."""
 _ENDS: Final = frozenset({JobState.COMPLETED, JobState.DEAD_LETTER, JobState.CANCELLED})
 _LEGAL: Final = frozenset(
     (before.value, move.after.value) for move in LIFECYCLE.values() if move.after for before in move.before
@@ -265,6 +267,22 @@ def _cut_off_at(run: Run, following: Run, evidence: Evidence) -> float | None:
     if run.last is None or run.last.at > following.start.at:
         return min((max(one.at, run.start.at) for one in _faults_of(run, evidence)), default=None)
     return None
+
+
+def blamed_early(records: Sequence[JobRecord]) -> list[str]:
+    """Jobs that a worker's death was counted against, though none of them had run alone and it was not the third."""
+    found = []
+    for record in records:
+        free = 0
+        for one in record.attempts:
+            is_death = one.error_name.rpartition(".")[2] == "WorkerDied"
+            if one.outcome is Change.RELEASE:
+                free += is_death
+                continue
+            if is_death and free < FREE_DEATHS:
+                found.append(f"{record.id} is charged with attempt {one.number}, after {free} deaths at no cost")
+            free = 0
+    return found
 
 
 def told_bound(evidence: Evidence) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
 from holdfast.runtime.runner import Room
-from holdfast.types import Change, JobRecord
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
 from tests.faults.conftest import every_store, waits
@@ -19,24 +17,6 @@ from tests.faults.workers import CLOCK, SETTINGS, poll, recovery_bound
 WORKERS = 4
 # One process for suspects in each: when they start, no more start at once than when the workers did.
 CALM = replace(SETTINGS, room=Room(concurrency=4, threads=2, isolates=1))
-FREE_DEATHS = 2
-"""So many workers may die that had a job, before one more is counted against it."""
-
-
-def blamed_early(records: Sequence[JobRecord]) -> list[str]:
-    """Jobs that a worker's death was counted against, though none of them had run alone and it was not the third."""
-    found = []
-    for record in records:
-        free = 0
-        for one in record.attempts:
-            is_death = one.error_name.rpartition(".")[2] == "WorkerDied"
-            if one.outcome is Change.RELEASE:
-                free += is_death
-                continue
-            if is_death and free < FREE_DEATHS:
-                found.append(f"{record.id} is charged with attempt {one.number}, after {free} deaths at no cost")
-            free = 0
-    return found
 
 
 @every_store
@@ -61,7 +41,7 @@ def test_killed_workers_lose_nothing_and_repeat_only_what_they_held(
         drained_s = arena.quiesce(120 if is_full else 30)
         fleet.stop()
         evidence = arena.evidence(fleet)
-        blamed = blamed_early(arena.get(evidence.acked))
+        blamed = checker.blamed_early(arena.get(evidence.acked))
     # A suspect runs in a process of its own, and on a busy machine to start one may take longer than a second.
     evidence = replace(evidence, recovery_s=recovery_bound(start_s=start_s))
     assert checker.check(evidence) == []

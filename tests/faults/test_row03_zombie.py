@@ -18,7 +18,6 @@ from tests.faults.conftest import every_store, full_only, waits
 from tests.faults.engines import is_free
 from tests.faults.load import Dice, mixed_calls
 from tests.faults.report import Report, figures_of
-from tests.faults.test_row01_kill import blamed_early
 from tests.faults.workers import CLOCK, SETTINGS, Fleet, poll, recovery_bound
 
 pytestmark = waits
@@ -119,7 +118,7 @@ def test_workers_paused_at_random_under_load_repeat_only_what_they_held(arena: A
         fleet.stop()
         evidence = arena.evidence(fleet)
         rejected = sum(int(n) for n in re.findall(r"(\d+) settlements came too late", fleet.log()))
-        blamed = blamed_early(arena.get(evidence.acked))
+        blamed = checker.blamed_early(arena.get(evidence.acked))
 
     # Until it has noticed that its lease is over, it may begin what it had claimed before.
     faults = [replace(fault, until=gone_s[fault.pid]) for fault in evidence.faults]
