@@ -279,7 +279,7 @@ def test_what_is_gone_as_was_said_is_counted_apart_and_starred() -> None:
     text = page(Run(findings=[one]))
     assert cells(text, "24")[0][8] == r"2\*"
     assert "lost: 0\n" in text
-    assert "with an old backup: 2\n" in text
+    assert "a write that was cut short: 2\n" in text
 
 
 def test_the_quantiles_are_those_of_the_recoveries() -> None:
