@@ -6,6 +6,8 @@ import ctypes
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
@@ -20,6 +22,7 @@ RETRIES: Final = 2
 CHILDREN: Final = "children"
 """The file beside the effects where those that jobs have forked write down their process ids."""
 LINGERS_S: Final = 60.0
+_LONG_S: Final = 60.0
 
 Way = Literal["linger", "return", "leave", "raise", "enqueue"]
 """What a forked child does: it stays, comes back from the task like its parent, exits, fails, or uses the app."""
@@ -29,6 +32,21 @@ _MANY: Final = RetryPolicy(max_retries=500, initial_delay=0.1, max_delay=0.2, mi
 _ONCE: Final = RetryPolicy(max_retries=0)
 _PYTHON: Final = ctypes.PyDLL(None)
 """Unlike with CDLL, the interpreter lock is kept in what is called."""
+
+
+@contextmanager
+def _to_the_end(clock: SystemClock) -> Iterator[None]:
+    """Whoever holds the interpreter lock here keeps it until the last line is written.
+
+    Else others have their turn first, find that the lease is over, and end the process before that.
+    """
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(_LONG_S)
+    clock.sleep(0.02)  # those that wait for their turn ask for it after this time only
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual_s)
 
 
 def add_rough_tasks(app: App, effects: Path) -> App:
@@ -43,14 +61,14 @@ def add_rough_tasks(app: App, effects: Path) -> App:
     def hog(job: JobContext, seconds: float, again: float) -> str:
         """Sleeps with the interpreter lock held; so many seconds when it is run again."""
         held_s = seconds if is_first(job) else again
-        with noted(ledger, job):
+        with _to_the_end(clock), noted(ledger, job):
             _PYTHON.usleep(int(held_s * 1_000_000))
         return token_of(job)
 
     @app.task(name="hog_async", breaker=None, retry=_FEW)
     async def hog_async(job: JobContext, seconds: float, again: float) -> str:
         held_s = seconds if is_first(job) else again
-        with noted(ledger, job):
+        with _to_the_end(clock), noted(ledger, job):
             _PYTHON.usleep(int(held_s * 1_000_000))
         return token_of(job)
 
@@ -58,7 +76,7 @@ def add_rough_tasks(app: App, effects: Path) -> App:
     def backtrack(job: JobContext, size: int, again: int) -> str:
         """A pattern that takes twice as long for each letter more."""
         letters = size if is_first(job) else again
-        with noted(ledger, job):
+        with _to_the_end(clock), noted(ledger, job):
             assert re.fullmatch(r"(a+)+", "a" * letters + "b") is None
         return token_of(job)
 
