@@ -135,6 +135,7 @@ class StreamArena:
         self.app.store.capabilities  # noqa: B018 - asking opens it
         self.looks: list[Look] = []
         self._resumed: dict[int, float] = {}
+        self._drained_s: dict[int, float] = {}
         self._began_s = CLOCK.monotonic()
 
     # ---- workers
@@ -161,7 +162,8 @@ class StreamArena:
         self.fleet.send(pid, signal.SIGTERM)
         code = self.fleet.wait(pid)
         assert code == Exit.DRAINED, f"it ended with {code}: {self.fleet.log(pid)[-3000:]}"
-        return CLOCK.monotonic() - began_s
+        self._drained_s[pid] = CLOCK.monotonic() - began_s
+        return self._drained_s[pid]
 
     def resume(self, pid: int) -> float:
         """Let one go on that was paused; when."""
@@ -280,6 +282,7 @@ class StreamArena:
             looks=self.looks,
             faults=[replace(one, until=self._resumed.get(one.pid, one.until)) for one in self.fleet.faults],
             facts=[one for one in self.facts.read() if one.stream == self.plan.name],
+            drained_s=self._drained_s,
             is_blocking=self.plan.is_blocking,
             keeps_order=self.channel.keeps_order,
             has_positions=self.channel.has_positions,

@@ -15,7 +15,7 @@ from tests.faults.stream_ledger import Fact, Handling, Name
 
 NEVER: Final = float("inf")
 RUN_OUT_S: Final = 2.0
-"""For so long a hand-over goes on with messages that others have overtaken."""
+"""For so long a hand-over or a stop goes on with messages that others have overtaken."""
 AGAIN_S: Final = 5.0
 """A worker that was told no tells again after so long at most, by its back-off."""
 

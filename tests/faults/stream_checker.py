@@ -16,7 +16,7 @@ from holdfast.types import Place
 from tests.faults.checker import Fault
 from tests.faults.report import Figures
 from tests.faults.stream_books import NEVER as _NEVER
-from tests.faults.stream_books import Books, Tenure
+from tests.faults.stream_books import RUN_OUT_S, Books, Tenure
 from tests.faults.stream_ledger import Fact, Handling, Name
 
 COMMIT_S: Final = 1.5
@@ -57,6 +57,8 @@ class StreamEvidence(Struct, kw_only=True):
     commit_s: float = COMMIT_S
     facts: Sequence[Fact] = ()
     """What workers had and said."""
+    drained_s: Mapping[int, float] = {}
+    """How long it took a worker to leave that was told to stop."""
     is_blocking: bool = True
     """Whether messages are retried in place, and not through topics."""
 
@@ -378,7 +380,8 @@ class _Duplicates:
 
         It is open there; or it was never begun, as the worker had no time for what others have overtaken.
         """
-        return not tenure.is_orderly or self._books.is_held_up(worker, tenure, self._before(run))
+        had_time = tenure.is_orderly and self._evidence.drained_s.get(worker, 0.0) < RUN_OUT_S
+        return not had_time or self._books.is_held_up(worker, tenure, self._before(run))
 
     def _before(self, run: Run) -> dict[Name, int]:
         """The messages of its partition that come before it, with their offsets."""

@@ -21,6 +21,7 @@ from tests.kafka_broker import KafkaBroker
 pytestmark = waits
 STORE = "kafka"
 SESSION_S = 2.0
+HANDLED_S = 0.15
 
 
 @pytest.mark.parametrize("kind", ["one", "thread"])
@@ -115,7 +116,9 @@ def test_members_that_come_and_go_repeat_nothing(
     dice = Dice()
     rounds = 12 if is_full else 3
     channel = KafkaChannel(kafka, session_s=45.0, tag="rebalance")
-    sender = Stream(channel, orders_for(rounds * 90, dice, seconds=0.3, failures=0.0), over_s=rounds * 1.5)
+    # No line of a key lasts for the 2 s after which it is left to others, so that what overtook it would repeat.
+    orders = orders_for(rounds * 90, dice, keys=200, seconds=HANDLED_S, failures=0.0)
+    sender = Stream(channel, orders, over_s=rounds * 1.5)
     with stream_arena(tmp_path, channel, StreamPlan()) as arena:
         pids = arena.start_many(1)
         sender.start()
@@ -140,7 +143,7 @@ def test_members_that_come_and_go_repeat_nothing(
         "members come and go under load",
         injected=rounds,
         figures=stream_checker.figures(evidence),
-        note="handlers of up to 0.6 s in flight were finished each time, "
+        note=f"handlers of up to {2 * HANDLED_S:g} s in flight were finished each time, "
         + stream_checker.told(evidence, arena.seconds),
         seed=dice.seed,
     )

@@ -235,6 +235,8 @@ def test_what_was_overtaken_and_never_begun_explains_nothing_where_there_was_tim
     had = facts((1, 0.5, "have", 0), (2, 10.0, "have", 0))
     found = ["duplicate: ('k', 1) ran again in 2 without failure or fault"]
     assert checker.check(replace(stopped, facts=had)) == found
+    assert checker.check(replace(stopped, facts=had, drained_s={1: 1.9, 2: 9.0})) == found
+    assert checker.check(replace(stopped, facts=had, drained_s={1: 2.1})) == []
     given = [*had, *facts((1, 5.0, "give", 0), (1, 5.5, "gave", 0))]
     assert checker.check(replace(stopped, facts=given)) == found
     late = [*had, *facts((1, 5.0, "give", 0), (1, 7.5, "gave", 0))]
