@@ -84,6 +84,11 @@ def test_every_planted_bug_is_found(tmp_path: Path, part: int) -> None:
     assert [one.name for one in found if not one.seeds] == [], told
 
 
+def test_a_replay_on_its_way_from_a_machine_that_is_held_for_long_finds_somebody_to_run_it(tmp_path: Path) -> None:
+    told = _simulate("--seeds", "605138565012-605138565012", "--processes", "1", out=tmp_path / "found.json")
+    assert _summary(tmp_path / "found.json").violations == [], told
+
+
 def test_a_seed_is_the_same_history_in_every_process(tmp_path: Path) -> None:
     first = _simulate("--seeds", "30-49", "--processes", "1", out=tmp_path / "one.json")
     second = _simulate("--seeds", "30-49", "--processes", "2", out=tmp_path / "two.json")

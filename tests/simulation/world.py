@@ -37,6 +37,8 @@ TROUBLE_S: Final = 12.0
 """How long things go wrong."""
 PEACE_S: Final = 90.0
 """How long after that everything may take to come to its end."""
+_UNHEARD_S: Final = 4.0
+"""By then what was under way unheard has arrived."""
 _CALM: Final = Weather()
 _SLOTS: Final = 3
 _BY_MACHINE: Final = ("kill", "hold", "cut", "stop")
@@ -159,9 +161,15 @@ class World:
         await self._until(lambda: not self._workers, 30.0, "all workers drain")
 
     async def _come_to_rest(self, people: list[Producer | Operator]) -> None:
-        await asyncio.sleep(4.0)  # what is under way unheard arrives
+        await asyncio.sleep(_UNHEARD_S)
+        if self._is_anybody_held():  # with a request on its way, perhaps, that makes work for those who are there
+            await self._until(lambda: not self._is_anybody_held(), PEACE_S, "everybody goes on")
+            await asyncio.sleep(_UNHEARD_S)
         await self._until(lambda: not any(one.is_alive for one in people), PEACE_S, "all people come to an end")
         await self._until(self._is_at_rest, PEACE_S, "all jobs come to an end")
+
+    def _is_anybody_held(self) -> bool:
+        return any(one.is_held and not one.is_dead for one in self._machines.values())
 
     def _is_at_rest(self) -> bool:
         tallies = self.store._jobs.tallies()
