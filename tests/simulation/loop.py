@@ -1,4 +1,4 @@
-"""An event loop whose time is a number; its tasks belong to machines that are held and killed between any two steps."""
+"""An event loop whose time is a number; its tasks belong to machines that are held and killed."""
 
 from __future__ import annotations
 
