@@ -18,8 +18,8 @@ _KINDS: Final = {
     "always": (True, "Every write is on the server's disk before it is acknowledged."),
     "everysec": (
         False,
-        "What is acknowledged survives the death of the server's process; a power cut of its machine may take the last "
-        "second of it.",
+        "A power cut of the server's machine may take the last two seconds of what is acknowledged, and the death of "
+        "its process what came while it synced its log.",
     ),
     "no": (
         False,
@@ -37,7 +37,7 @@ _UNAWAITED: Final = (
     "the server has replicas, and nothing waits for them: a failover may lose what was acknowledged just before; set "
     "?wait_replicas=1 in the URL to wait"
 )
-_SET_AOF: Final = "set appendonly yes on the server, and appendfsync always if a power cut may take nothing"
+_SET_AOF: Final = "set appendonly yes on the server, and appendfsync always if nothing that is acknowledged may be lost"
 
 
 class Server(Struct, frozen=True):
@@ -111,7 +111,7 @@ def _durability_of(connection: Connection, info: dict[str, str], warnings: list[
         warnings.append("the server does not tell appendfsync: jobs of the last second may be lost in a power cut")
         return False, _UNKNOWN
     if sync != "always":
-        warnings.append(f"appendfsync is {sync}: set it to always if a power cut may take nothing")
+        warnings.append(f"appendfsync is {sync}: set it to always if nothing that is acknowledged may be lost")
     return _KINDS[sync]
 
 

@@ -61,8 +61,9 @@ async def test_snapshots_alone_are_said_to_lose_minutes() -> None:
 async def test_a_log_synced_every_second_is_not_called_durable() -> None:
     found = await capabilities_with({"appendonly": "yes"})
     assert not found.is_durable
-    assert "last second" in found.durability
-    assert found.warnings == ("appendfsync is everysec: set it to always if a power cut may take nothing",)
+    assert "last two seconds" in found.durability
+    assert "death of its process" in found.durability
+    assert found.warnings == ("appendfsync is everysec: set it to always if nothing that is acknowledged may be lost",)
 
 
 async def test_a_log_synced_always_is_durable() -> None:
