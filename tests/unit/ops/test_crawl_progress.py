@@ -6,15 +6,17 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from holdfast.crawl import CrawlSummary, Progress
+from holdfast import App
+from holdfast.crawl import Crawler, CrawlSummary, Progress
 from holdfast.ops.commands.crawl_built_in import name_of
 from holdfast.ops.commands.crawl_progress import LineScreen, LiveScreen, QuietScreen, progress_lines, screen_for
-from holdfast.ops.commands.crawl_running import is_reader_gone
+from holdfast.ops.commands.crawl_running import is_reader_gone, run_on
 from holdfast.ops.commands.crawl_summary import Ended, summary_lines
 from holdfast.ops.commands.lazy import Unusable
 from holdfast.runtime.crawls import CrawlView
@@ -128,6 +130,22 @@ def test_a_pipe_without_a_reader_is_told_from_one_with_a_reader() -> None:
         os.close(reading)
         assert is_reader_gone(stream)
     assert not is_reader_gone(io.BytesIO())
+
+
+def test_a_reader_that_is_gone_ends_the_run_also_when_no_item_is_left_to_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Idle(Crawler):
+        async def arun(self, *urls: str, **options: Any) -> CrawlSummary:
+            options["on_progress"](AT)
+            return replace(SUMMARY, is_finished=False)
+
+    reading, writing = os.pipe()
+    os.close(reading)
+    with closing(App("memory://")) as app, open(writing, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(BrokenPipeError):
+            run_on(Idle(app, name="shop"), ["https://example.org"], "-", url=None, target=None, as_json=True)
 
 
 # ---------------------------------------------------------------- in the end

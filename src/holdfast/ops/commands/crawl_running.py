@@ -88,11 +88,19 @@ async def _run(
     stopping = _Stopping(crawler, screen, is_piped=out == _STANDARD_OUTPUT)
     with stopping.by_signals():
         try:
-            return before, await crawler.arun(*urls, out=out or None, on_progress=stopping.on_progress)
+            summary = await crawler.arun(*urls, out=out or None, on_progress=stopping.on_progress)
         except StoreError as error:
-            if stopping.is_unread:  # which is no error of anybody's: the reader has what it wanted
-                raise BrokenPipeError(errno.EPIPE, str(error)) from error
-            raise
+            if not stopping.is_unread:
+                raise
+            raise _unread() from error
+    if stopping.is_unread:  # whether or not there was an item left to write
+        raise _unread()
+    return before, summary
+
+
+def _unread() -> BrokenPipeError:
+    """Which is no error of anybody's: the reader has what it wanted."""
+    return BrokenPipeError(errno.EPIPE, "nobody reads the items any more")
 
 
 class _Stopping:
