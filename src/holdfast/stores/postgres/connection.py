@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -96,6 +97,42 @@ def _place(host: str, port: str) -> str:
     return f"{host}:{port}" if port else host
 
 
+class _Commands(deque[Any]):
+    """What is to be sent, taken all at once: psycopg sends whatever it takes by itself."""
+
+    def popleft(self) -> Any:
+        commands = tuple(self)
+        self.clear()
+
+        def send() -> None:
+            for command in commands:
+                command()
+
+        return send
+
+
+class _Whole(psycopg.Pipeline):
+    """A pipeline that is sent when it is left, with its end, by one call of the system while it is not too long.
+
+    Psycopg's sends each statement as it comes: a process that is frozen between two of them (SIGSTOP, a machine that
+    is held still) leaves the server with half of a transaction and its locks, and others wait for them.
+    """
+
+    _is_over = False
+
+    def __init__(self, line: Line) -> None:
+        super().__init__(line)
+        self.command_queue = _Commands()
+
+    def _communicate_gen(self) -> Any:
+        if self._is_over:
+            yield from super()._communicate_gen()
+
+    def _exit_gen(self) -> Any:
+        self._is_over = True
+        yield from super()._exit_gen()
+
+
 class Line(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose every wait ends: libpq waits for ever for an answer that the network has swallowed."""
 
@@ -107,17 +144,25 @@ class Line(psycopg.Connection[tuple[Any, ...]]):
 
     @contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:
-        """As psycopg's, which logs a warning when the block has failed and its end fails too, as in every outage."""
+        """As psycopg's, but sent as a whole at its end, and nothing of a block that has failed.
+
+        Psycopg logs a warning when the block has failed and its end fails too, as in every outage.
+        """
         failure: BaseException | None = None
+        self._pipeline = whole = _Whole(self)
         try:
             with super().pipeline() as pipeline:
                 try:
                     yield pipeline
                 except BaseException as error:
                     failure = error
+                    if whole.command_queue:  # psycopg takes these for sent, and what they prepare for prepared
+                        self.pgconn.finish()
         except psycopg.Error:
             if failure is None:
                 raise
+        finally:
+            self._pipeline = None  # also if it was not begun, as the connection is closed
         if failure is not None:
             raise failure
 
