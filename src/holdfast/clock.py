@@ -20,9 +20,32 @@ chance: Rng = random.random
 """The machine's chance."""
 
 
-def new_token() -> bytes:
+def new_secret() -> bytes:
     """16 bytes that nobody can guess."""
     return os.urandom(16)
+
+
+class _Tokens:
+    """A byte that says its kind, 8 that rise within the process, and 16 that nobody can guess."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        self._renew()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+
+    def __call__(self) -> bytes:
+        """The next token."""
+        with self._lock:
+            self.last = number = max(self.last + 1, time.time_ns())
+        return b"\1" + number.to_bytes(8, "big") + os.urandom(16)
+
+
+new_token = _Tokens()
+"""A new token for a lease, above every one that this process has made. The first byte of all of them is the same."""
 
 
 class _Ids:

@@ -64,7 +64,11 @@ class Claim(Struct, frozen=True, kw_only=True):
     worker: str
     """Its id. A worker that has not sent a heartbeat, or was given up, gets nothing."""
     token: bytes
-    """At least 16 random bytes, made anew for each claim: the proof of the lease on all it brings."""
+    """With 16 random bytes, made anew for each claim (`clock.new_token`): the proof of the lease on all it brings.
+
+    It is above those of the worker's claims before it. One that is not comes late, when nobody waits for its answer
+    any more: it brings what is still held under it, and no more. Were it to claim again, what was said of its first
+    lease, and comes late as well, would be taken for the second one's. Only tokens that begin alike are compared."""
     limit: int
     queues: tuple[str, ...] | None = None
     """None is all of them."""
@@ -583,6 +587,9 @@ class Store(Protocol):
 
     async def reclaim(self, worker: str, token: bytes, limit: int) -> list[Delivery]:
         """Give up workers whose lease is over, and hand their jobs to this one under a new token, to be judged.
+
+        The token is above those of its reclaims before. It does not begin as those of claims do, which may be on their
+        way at the same time.
 
         Nothing is counted or released here. If this worker dies too, they are orphans still, as they were.
         """

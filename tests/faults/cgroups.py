@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
-from holdfast.clock import new_token
+from holdfast.clock import new_secret
 from tests.faults.workers import poll
 from tests.servers import missing
 
@@ -86,7 +86,7 @@ def group(controller: Controller) -> Iterator[Group]:
         missing("A CONTROL GROUP CAN ONLY BE MADE BY ROOT")
     proof = {"freezer": ("cgroup.freeze", "freezer.state"), "memory": ("memory.max", "memory.limit_in_bytes")}
     for ours in _own_groups(controller):
-        folder = ours / f"holdfast-{new_token().hex()[:12]}"
+        folder = ours / f"holdfast-{new_secret().hex()[:12]}"
         try:
             folder.mkdir()
         except OSError:

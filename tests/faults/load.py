@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast import App
 from holdfast.app.task import Call
-from holdfast.clock import new_token
+from holdfast.clock import new_secret
 from tests.faults.ledger import ClientLedger
 
 
@@ -22,7 +22,7 @@ class Dice:
     """Chance that a seed repeats: HOLDFAST_SEED, or a new one each time. The seed is printed."""
 
     def __init__(self, seed: str | None = None) -> None:
-        self.seed = seed or os.environ.get("HOLDFAST_SEED") or new_token().hex()[:8]
+        self.seed = seed or os.environ.get("HOLDFAST_SEED") or new_secret().hex()[:8]
         self._drawn = 0
         print(f"HOLDFAST_SEED={self.seed}")
 

@@ -156,6 +156,7 @@ async def test_a_forged_token_commits_no_transaction(arena: Arena) -> None:
 
 
 def test_a_token_has_128_bits_that_are_never_the_same() -> None:
-    made = {new_token() for _ in range(1000)}
-    assert len(made) == 1000
-    assert {len(token) for token in made} == {16}
+    made = [new_token() for _ in range(1000)]
+    assert made == sorted(made)
+    assert {len(token) for token in made} == {25}
+    assert len({token[9:] for token in made}) == 1000

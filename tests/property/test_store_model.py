@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct, structs
 
-from holdfast.clock import new_id, new_token
+from holdfast.clock import new_id, new_secret, new_token
 from holdfast.policy.lifecycle import SETTLING, is_allowed
 from holdfast.ports import (
     Beat,
@@ -293,7 +293,7 @@ class Side:
 
 def named(job: NewJob) -> NewJob:
     """With an id that is larger than all before it, or with any."""
-    return structs.replace(job, id=new_id() if job.id == "by age" else str(UUID(bytes=new_token(), version=4)))
+    return structs.replace(job, id=new_id() if job.id == "by age" else str(UUID(bytes=new_secret(), version=4)))
 
 
 class TwoStores:

@@ -119,6 +119,8 @@ def simulated(seed: int, loop: SimLoop) -> Iterator[None]:
     vars(holdfast.clock).update(names)
     known = ids._ms, ids._prefix, ids._tail, ids._chance
     ids._ms, ids._prefix, ids._tail, ids._chance = 0, "", 0, dice.getrandbits
+    tokens = holdfast.clock.new_token
+    last_token, tokens.last = tokens.last, 0
     patched = {"Heart": LoopHeart, "process_mark": lambda: ""}  # all machines are this process
     real = {name: vars(worker_module)[name] for name in patched}
     vars(worker_module).update(patched)
@@ -131,3 +133,4 @@ def simulated(seed: int, loop: SimLoop) -> Iterator[None]:
         vars(worker_module).update(real)
         vars(holdfast.clock).update(before)
         ids._ms, ids._prefix, ids._tail, ids._chance = known
+        tokens.last = last_token

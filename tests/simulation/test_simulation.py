@@ -89,6 +89,11 @@ def test_a_replay_on_its_way_from_a_machine_that_is_held_for_long_finds_somebody
     assert _summary(tmp_path / "found.json").violations == [], told
 
 
+def test_a_claim_and_a_settlement_that_come_late_together_charge_no_attempt(tmp_path: Path) -> None:
+    told = _simulate("--seeds", "131865067397-131865067397", "--processes", "1", out=tmp_path / "found.json")
+    assert _summary(tmp_path / "found.json").violations == [], told
+
+
 def test_a_seed_is_the_same_history_in_every_process(tmp_path: Path) -> None:
     first = _simulate("--seeds", "30-49", "--processes", "1", out=tmp_path / "one.json")
     second = _simulate("--seeds", "30-49", "--processes", "2", out=tmp_path / "two.json")

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast.clock import SystemClock, _Ids, chance, new_id
+from holdfast.clock import SystemClock, _Ids, _Tokens, chance, new_id
 from holdfast.testing import ManualClock, ScriptedRng
 
 pytestmark = pytest.mark.anyio
@@ -224,3 +224,14 @@ def test_ids_rise_also_while_the_machines_clock_is_set_back(monkeypatch: pytest.
     make = _Ids()
     ids = [make() for _ in range(100)]
     assert ids == sorted(set(ids))
+
+
+def test_tokens_rise_within_their_kind_whatever_the_time_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the highest byte of the time changes, as in January 2027."""
+    instants = [0x18FF_FFFF_FFFF_FFFF, 0x1900_0000_0000_0000, 0x18FF_FFFF_FFFF_FFFF]
+    monkeypatch.setattr(time, "time_ns", lambda: instants.pop(0))
+    make = _Tokens()
+    made = [make() for _ in range(3)]
+    assert len({token[:1] for token in made}) == 1, "those of claims begin alike"
+    rest = [token[1:] for token in made]
+    assert rest == sorted(set(rest)), "with the beginning that those of reclaims have they rise as well"

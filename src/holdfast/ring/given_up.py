@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from holdfast.clock import new_token
+from holdfast.clock import new_secret
 from holdfast.errors import Invalid, RingClosed
 from holdfast.json_values import ENCODER, UNSTORABLE, difference, refuse_lies, why
 from holdfast.redact import error_in_words
@@ -160,7 +160,7 @@ class LetterIds:
     """
 
     def __init__(self) -> None:
-        self._run = new_token()
+        self._run = new_secret()
         self._numbers = itertools.count()
 
     def new(self, given_up: GivenUp, start: int, some: Sequence[Kept]) -> str:

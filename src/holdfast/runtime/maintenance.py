@@ -51,7 +51,7 @@ class Maintenance:
         self._on_work = on_work
         # Anywhere in its minute, or a fleet whose workers all die within one, whatever kills them, would never prune.
         self._pruned_s = clock.monotonic() - rng() * _PRUNE_EVERY_S
-        self.token = new_token()
+        self.token = _token()
         """What is reclaimed next comes under it."""
 
     async def run(self) -> None:
@@ -82,7 +82,7 @@ class Maintenance:
     async def _take_back_orphans(self) -> None:
         # Until the answer has come the token stays: the same one brings what it brought, whoever lost the answer.
         orphans = await self._store.reclaim(self._worker, self.token, _ORPHANS_AT_ONCE)
-        self.token = new_token()
+        self.token = _token()
         if orphans:
             dead = sorted({orphan.worker for orphan in orphans})
             ids = [orphan.id for orphan in orphans]
@@ -107,3 +107,8 @@ class Maintenance:
                 # The others are due: what is left, perhaps of millions, goes on with the next round.
                 self._pruned_s = began_s - _PRUNE_EVERY_S
                 return
+
+
+def _token() -> bytes:
+    """Of another kind than those of claims, with which it is not compared: they are on their way meanwhile."""
+    return b"\0" + new_token()[1:]

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from holdfast.clock import new_token
+from holdfast.clock import new_secret
 from holdfast.errors import ConfigError
 from holdfast.ops.api.roles import Principal, Role
 from holdfast.ops.text import short
@@ -76,7 +76,7 @@ class NewToken(NamedTuple):
 
 def make_token(*, name: str, role: Role | str, tenant: str | None = None, expires_at: float | None = None) -> NewToken:
     """A new token, with a secret of 128 random bits."""
-    id_, secret = new_token().hex()[:12], new_token().hex()
+    id_, secret = new_secret().hex()[:12], new_secret().hex()
     token = Token(id=id_, name=name, role=Role.parse(role), sha256=_hash(secret), tenant=tenant, expires_at=expires_at)
     return NewToken(f"hf_{id_}_{secret}", token)
 

@@ -17,13 +17,13 @@ class StoredWorker(Struct, eq=False):
     lease_until: float
     held: dict[bytes, dict[str, StoredJob]] = field(default_factory=dict)
     """By the token they are held under, then by id, in the order in which they were handed out."""
-    last_token: bytes = b""
-    """The latest one that brought a job: a claim that is sent again must not claim again."""
+    latest: dict[bytes, bytes] = field(default_factory=dict)
+    """The latest tokens that brought a job, by their first byte: a claim that comes again must not claim again."""
     cancelled: list[str] = field(default_factory=list)
 
     def has_used(self, token: bytes) -> bool:
-        """Whether something was handed out under this token already."""
-        return token in self.held or (token == self.last_token and token != b"")
+        """Whether something was handed out under this token already, or under a later one."""
+        return token in self.held or token <= self.latest.get(token[:1], b"")
 
     def held_under(self, token: bytes) -> list[StoredJob]:
         """What still runs under this token."""
@@ -35,7 +35,7 @@ class StoredWorker(Struct, eq=False):
             job.token = token
             job.holder = self.record.id
             self.held.setdefault(token, {})[job.new.id] = job
-            self.last_token = token
+            self.latest[token[:1]] = token
 
 
 class WorkerTable:

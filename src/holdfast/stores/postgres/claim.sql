@@ -9,7 +9,7 @@ seen AS MATERIALIZED (
         now,
         (SELECT coalesce(max(version), 0) FROM holdfast_values),
         EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL) AS is_alive,
-        EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s) AS is_used,
+        :is_used AS is_used,
         (SELECT wakes_at FROM holdfast_delayed ORDER BY wakes_at, seq LIMIT 1) AS next_due_at,
         (SELECT coalesce(max(lane), 0) FROM holdfast_lanes) AS newest,
         coalesce((SELECT value FROM holdfast_meta WHERE key = 'lanes_epoch'), ''),
@@ -36,7 +36,7 @@ SELECT
     now,
     (SELECT coalesce(max(version), 0) FROM holdfast_values),
     EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL),
-    EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s),
+    :is_used,
     CASE WHEN (SELECT count(*) FROM gone) >= %(limit)s THEN now ELSE (
         SELECT wakes_at FROM holdfast_delayed WHERE wakes_at > now ORDER BY wakes_at, seq LIMIT 1
     ) END,
@@ -113,7 +113,7 @@ SELECT :answer ORDER BY priority DESC, due_at, seq
 -- Not where there are lanes that we have not heard of: what is in them may come first.
 -- name: may_take
 EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL)
-AND (%(is_more)s OR NOT EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s))
+AND (%(is_more)s OR NOT :is_used)
 AND (SELECT coalesce(max(lane), 0) FROM holdfast_lanes) <= %(newest)s
 
 -- name: may_take_all

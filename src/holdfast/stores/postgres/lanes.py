@@ -9,7 +9,7 @@ from typing import Final
 
 import psycopg
 
-from holdfast.clock import new_token
+from holdfast.clock import new_secret
 from holdfast.stores.lanes import LaneKey, LaneRow, Lanes, gates_text
 from holdfast.stores.postgres.arrays import blobs, ints, plain, texts
 from holdfast.stores.postgres.db import Db
@@ -110,5 +110,5 @@ def drop_empty_lanes(db: Db, after: int) -> int:
             db.run("SET LOCAL lock_timeout = '50ms'")
             db.run(_SQL["stop_enqueuers"])
             db.run(_SQL["drop"], lanes=ints(sorted(empty)))
-            db.run(_SQL["begin_epoch"], epoch=new_token().hex())
+            db.run(_SQL["begin_epoch"], epoch=new_secret().hex())
     return last if n == _SWEPT_AT_ONCE else 0

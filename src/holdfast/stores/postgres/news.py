@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 
-from holdfast.clock import SystemClock, new_token
+from holdfast.clock import SystemClock, new_secret
 from holdfast.errors import StoreError
 from holdfast.ports import Clock
 from holdfast.stores.postgres.connection import Line
@@ -38,7 +38,7 @@ class News:
     """
 
     def __init__(self, channel: str, connect: Callable[[], Line], clock: Clock) -> None:
-        self.listener = new_token().hex()
+        self.listener = new_secret().hex()
         self._channel = channel
         self._connect = connect
         self._clock = clock

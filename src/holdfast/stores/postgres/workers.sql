@@ -16,26 +16,34 @@ SELECT token, held FROM holdfast_claims WHERE worker = %(worker)s AND held > 0
 
 -- name: is_alive
 SELECT EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL),
-    EXISTS (SELECT 1 FROM holdfast_claims WHERE token = %(token)s)
+    :is_used
 
 -- A clock that went back, as after a failover, would keep the dead alive until it has come as far again: their leases
--- begin anew.
+-- begin anew. Whoever is locked comes later, here and below: it may be by a heartbeat that its process cannot end.
 -- name: mend_leases
 UPDATE holdfast_workers SET lease_until = :now + lease_until - seen_at, seen_at = :now
-WHERE gone_at IS NULL AND seen_at > :now + 1
+WHERE id IN (
+    SELECT id FROM holdfast_workers WHERE gone_at IS NULL AND seen_at > :now + 1 FOR UPDATE SKIP LOCKED
+)
 
 -- name: give_up
 UPDATE holdfast_workers SET gone_at = :now
-WHERE gone_at IS NULL AND id <> %(worker)s
-    AND lease_until <= :now
+WHERE id IN (
+    SELECT id FROM holdfast_workers
+    WHERE gone_at IS NULL AND id <> %(worker)s
+        AND lease_until <= :now
+    FOR UPDATE SKIP LOCKED
+)
 
 -- A process that freezes while it sends leaves the server with half of a transaction, its locks and no time limit: that of
--- idle transactions begins only when all was received. So whoever looks for orphans ends such sessions of ours.
+-- idle transactions begins only when all was received. So whoever looks for orphans ends such sessions of ours, if they
+-- have written anything or have the lock of the values.
 -- name: end_frozen
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND usename = current_user
     AND application_name = current_setting('application_name') AND query LIKE '%%holdfast%%'
-    AND state = 'active' AND wait_event = 'ClientRead' AND backend_xid IS NOT NULL
+    AND state = 'active' AND wait_event = 'ClientRead'
+    AND (backend_xid IS NOT NULL OR pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory'))
     AND xact_start < clock_timestamp() - current_setting('idle_in_transaction_session_timeout')::interval
 
 -- What workers that are gone still hold, in the order in which they went; what one of them has locked in a transaction
@@ -50,7 +58,7 @@ WHERE worker.gone_at IS NOT NULL AND claim.held > 0
     AND job.state = 'running' AND job.token = claim.token
 ORDER BY worker.gone_at, worker.number, claim.number, one.place
 LIMIT %(limit)s
-FOR UPDATE OF job SKIP LOCKED
+FOR UPDATE OF claim, job SKIP LOCKED
 
 -- name: adopt
 WITH adopted AS (
@@ -81,12 +89,13 @@ DELETE FROM holdfast_notes WHERE seq = %(seq)s AND step = %(step)s
 -- name: add_note
 INSERT INTO holdfast_notes (seq, step, data) VALUES (%(seq)s, %(step)s, %(data)s)
 
--- The latest claim of a worker stays, settled or not, for as long as the worker lives: it may be sent again.
+-- The latest claim of a worker stays, settled or not, for as long as the worker lives: it and those before it may come again.
+-- Where it reclaimed, that has another beginning, and its latest stays as well.
 -- name: sweep_claims
 DELETE FROM holdfast_claims
 WHERE held <= 0 AND number NOT IN (
     SELECT max(claim.number)
     FROM holdfast_claims AS claim JOIN holdfast_workers AS worker ON worker.id = claim.worker
     WHERE worker.gone_at IS NULL
-    GROUP BY claim.worker
+    GROUP BY claim.worker, substr(claim.token, 1, 1)
 )

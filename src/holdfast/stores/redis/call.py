@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import msgpack
 
-from holdfast.clock import new_token
+from holdfast.clock import new_secret
 from holdfast.stores.redis.scripts import Script
 
 Answer = TypeVar("Answer")
@@ -49,4 +49,4 @@ class Call(Generic[Answer]):
 
 def new_name() -> str:
     """A name for a call by which the server knows it when it is sent again."""
-    return new_token().hex()
+    return new_secret().hex()

@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import MovedError, NoScriptError, ResponseError
 from redis.retry import Retry
 
-from holdfast.clock import new_token
+from holdfast.clock import new_secret
 from holdfast.errors import ConfigError, StoreAway, StoreError
 from holdfast.stores.redis.call import Answer, Call
 from holdfast.stores.redis.faults import LOST, is_for_another, translated
@@ -99,7 +99,7 @@ class Connection:
         self._offset_s = offset_s
         self._pool = _pool(address.url, (answer_within_s or address.answer_within_s) + address.wait_s)
         self._key = f"{{{address.prefix}}}:".encode()
-        self._name = new_token().hex().encode()
+        self._name = new_secret().hex().encode()
         self._numbers = itertools.count(1)
         self._wire: Any = None
         self._node: tuple[str, int] | None = None

@@ -2,7 +2,10 @@
 -- name: glance
 SELECT
     EXISTS (SELECT 1 FROM holdfast_workers WHERE id = :worker AND gone_at IS NULL),
-    EXISTS (SELECT 1 FROM holdfast_claims WHERE token = :token),
+    EXISTS (
+        SELECT 1 FROM holdfast_claims
+        WHERE token >= :token AND (token = :token OR worker = :worker AND substr(token, 1, 1) = substr(:token, 1, 1))
+    ),
     (SELECT min(wakes_at) FROM holdfast_jobs WHERE wakes_at IS NOT NULL),
     (SELECT coalesce(max(lane), 0) FROM holdfast_lanes),
     coalesce((SELECT value FROM holdfast_meta WHERE key = 'lanes_epoch'), '')

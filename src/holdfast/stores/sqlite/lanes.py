@@ -9,7 +9,7 @@ from typing import Final
 import apsw
 from msgspec import json
 
-from holdfast.clock import new_token
+from holdfast.clock import new_secret
 from holdfast.stores.lanes import LaneKey, LaneRow, gates_text
 from holdfast.stores.sqlite.queries import load
 from holdfast.stores.sqlite.rows import read_row, read_rows, read_value
@@ -74,5 +74,5 @@ def drop_empty_lanes(db: apsw.Connection, after: int) -> tuple[bool, int]:
     db.execute(_SQL["drop"], (after, last))
     is_dropped = db.changes() > 0
     if is_dropped:
-        db.execute(_SQL["begin_epoch"], (new_token().hex(),))
+        db.execute(_SQL["begin_epoch"], (new_secret().hex(),))
     return is_dropped, last if n == _SWEPT_AT_ONCE else 0

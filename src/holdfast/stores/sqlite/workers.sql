@@ -14,8 +14,12 @@ DELETE FROM holdfast_cancelled WHERE worker = ? RETURNING id
 SELECT token, held FROM holdfast_claims WHERE worker = ? AND held > 0
 
 -- name: is_alive
-SELECT EXISTS (SELECT 1 FROM holdfast_workers WHERE id = :worker AND gone_at IS NULL),
-       EXISTS (SELECT 1 FROM holdfast_claims WHERE token = :token)
+SELECT
+    EXISTS (SELECT 1 FROM holdfast_workers WHERE id = :worker AND gone_at IS NULL),
+    EXISTS (
+        SELECT 1 FROM holdfast_claims
+        WHERE token >= :token AND (token = :token OR worker = :worker AND substr(token, 1, 1) = substr(:token, 1, 1))
+    )
 
 -- name: alive
 SELECT id FROM holdfast_workers WHERE gone_at IS NULL

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.clock import new_token
+from holdfast.clock import new_secret
 from holdfast.errors import SourceError
 from holdfast.ports import Clock
 from holdfast.streams.redis_streams.connection import Connection
@@ -186,7 +186,7 @@ class Heart:
 
     def _new_consumer(self) -> bytes:
         """A name that nobody has had: others may still take what is pending under one that was used before."""
-        return f"{self._name}.{new_token().hex()[:12]}".encode()
+        return f"{self._name}.{new_secret().hex()[:12]}".encode()
 
     def _tell(self, listener: Callable[..., None], *about: object) -> None:
         try:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
-from holdfast.clock import new_token
+from holdfast.clock import new_secret
 from holdfast.errors import ConfigError, SourceError
 from holdfast.policy import bounds
 from holdfast.ports import Clock, Lag, Owner, Progress, Source, SourceCapabilities
@@ -78,7 +78,7 @@ class RedisSource:
             raise ConfigError(f"consumer={consumer!r}: must be a name without blanks")
         self._consumer = consumer if consumer is not None else f"{socket.gethostname()}.{os.getpid()}"
         self._layout = Layout(address.stream, self._group, shards_of(address, shards))
-        self._producer = new_token().hex()
+        self._producer = new_secret().hex()
         self._number_sent = 0
         self._sends = self._desk("sends")
         self._sender = Sender(

@@ -13,6 +13,7 @@ from holdfast.testing.store_suite.steps import (
     ENDED,
     ENDING,
     HOUR_S,
+    LEASE_S,
     RETURNING,
     SETTLING,
     Advance,
@@ -55,6 +56,41 @@ class FenceSuite:
         assert list((await store.exchange(Exchange(settlements=[wrong]))).settled) == [False]
         assert await record_of(store, delivery.id) == before
         assert await settle(store, delivery, Change.COMPLETE) is True
+
+    async def test_a_claim_that_comes_after_a_later_one_brings_nothing(self, store: Store) -> None:
+        """Twice under one token, a job would be settled by what was said of the first time, and comes late as well."""
+        early = new_token()
+        await enqueue(store, new_job())
+        (first,) = await claim(store, token=early)
+        assert await settle(store, first, Change.RETRY) is True
+        for _ in range(200):  # what was settled is forgotten some time
+            (again,) = await claim(store)
+            assert await settle(store, again, Change.RETRY) is True
+        assert await claim(store, token=early) == []
+        assert await settle(store, first, Change.RETRY) is False
+        assert await state_of(store, first.id) is JobState.RETRYING
+        assert len(await claim(store)) == 1
+
+    async def test_a_claim_that_was_overtaken_by_a_later_one_brings_nothing(self, store: Store) -> None:
+        early = new_token()
+        late = await start(store)
+        await enqueue(store, new_job())
+        assert await claim(store, token=early) == []
+        assert await settle(store, late, Change.COMPLETE) is True
+        assert await claim(store, token=early) == []
+        assert [one.id for one in await claim(store, token=early, worker="w2")] != [], "it is another worker's"
+
+    async def test_a_claim_is_not_late_because_of_what_was_reclaimed(self, store: Store, advance: Advance) -> None:
+        orphan = await start(store, worker="w0")
+        advance(2 * LEASE_S)
+        await beat(store)
+        reclaiming, token = b"\0" + new_token()[1:], new_token()
+        later = b"\0" + new_token()[1:]
+        assert [one.id for one in await store.reclaim("w1", later, 10)] == [orphan.id]
+        await enqueue(store, new_job())
+        assert len(await claim(store, token=token)) == 1
+        assert await store.reclaim("w1", reclaiming, 10) == [], "this one does come late"
+        assert [one.id for one in await store.reclaim("w1", later, 10)] == [orphan.id], "it comes again"
 
     @each_settling
     async def test_a_settlement_for_an_unknown_job_is_refused(self, store: Store, settling: Change) -> None:

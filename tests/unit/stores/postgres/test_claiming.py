@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.clock import new_id, new_token
+from holdfast.clock import new_id, new_secret, new_token
 from holdfast.ports import Claim, Enqueued, Exchange, Operation, Settlement, ValueChange, WorkerRecord
 from holdfast.stores.picking import Head, pick
 from holdfast.stores.postgres import PostgresStore, enqueue, writer
@@ -92,7 +92,7 @@ async def test_what_others_hold_is_made_up_for_within_what_a_lane_may_give(
 
 
 async def test_a_batch_that_is_all_known_writes_nothing(store: PostgresStore, plain: Plain) -> None:
-    jobs = [new_job(id=str(UUID(bytes=new_token(), version=4)), task=f"t{n % 3}") for n in range(40)]
+    jobs = [new_job(id=str(UUID(bytes=new_secret(), version=4)), task=f"t{n % 3}") for n in range(40)]
     await store.enqueue(jobs)
     sequence = "SELECT pg_get_serial_sequence('holdfast_jobs', 'seq')"
     ((name,),) = plain.execute(sequence).fetchall()
@@ -100,7 +100,7 @@ async def test_a_batch_that_is_all_known_writes_nothing(store: PostgresStore, pl
     for some in (jobs[:20], jobs[20:], jobs[:1]):
         assert not any(answer.is_new for answer in await store.enqueue(some))
     assert plain.execute(f"SELECT last_value FROM {name}".encode()).fetchall() == before
-    answers = await store.enqueue([*jobs, new := new_job(id=str(UUID(bytes=new_token(), version=4))), new])
+    answers = await store.enqueue([*jobs, new := new_job(id=str(UUID(bytes=new_secret(), version=4))), new])
     assert [answer.is_new for answer in answers] == [*[False] * 40, True, False]
 
 

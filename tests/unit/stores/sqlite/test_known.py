@@ -8,7 +8,7 @@ from uuid import UUID
 import apsw
 import pytest
 
-from holdfast.clock import new_id, new_token
+from holdfast.clock import new_id, new_secret, new_token
 from holdfast.ports import Claim, Enqueued, Exchange, Settlement, WorkerRecord
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.types import Change, JobState, NewJob
@@ -17,7 +17,7 @@ from tests.unit.stores.sqlite.conftest import CheckBooks
 
 def link(n: int = 0, domain: str = "example.org") -> NewJob:
     gates = ("crawl", domain)
-    return NewJob(id=str(UUID(bytes=new_token(), version=4)), task="crawl", payload=b"%d" % n, gates=gates)
+    return NewJob(id=str(UUID(bytes=new_secret(), version=4)), task="crawl", payload=b"%d" % n, gates=gates)
 
 
 class Watcher:

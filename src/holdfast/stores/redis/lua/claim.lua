@@ -274,7 +274,7 @@ local function claim(wish, is_first)
   local ids, texts, next_due_at, is_cut = {}, {}, nil, false
   local used = redis.call('HMGET', P .. 'claim:' .. token, 'worker', 'ids')
   local is_alive = redis.call('ZSCORE', P .. 'leases', worker)
-  if is_first and is_alive and not used[1] and limit > 0 then
+  if is_first and is_alive and not used[1] and limit > 0 and not is_late(token, worker) then
     next_due_at = promote(limit)
     local lanes
     lanes, is_cut = lanes_worth_a_look(worker, set_of(wish[4]), caps)

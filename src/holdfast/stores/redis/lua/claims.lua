@@ -1,10 +1,28 @@
 -- Who holds what: each claim under its token, the claims of each worker, and what the dead leave behind.
 
--- These are a worker's own from now on. The latest claim of a living worker is remembered, settled or not: it may be
--- sent again.
+-- The latest token of those that begin as this one does.
+local function latest_like(token, mine)
+  local first = string.sub(token, 1, 2)
+  for last = 0, -1, -1 do -- most often it is the latest of all
+    for _, one in ipairs(redis.call('ZREVRANGE', mine, 0, last)) do
+      if string.sub(one, 1, 2) == first then
+        return one
+      end
+    end
+  end
+end
+
+-- Whether a claim comes after a later one of its worker: nobody waits for its answer any more.
+local function is_late(token, worker)
+  local latest = latest_like(token, P .. 'claims:' .. worker)
+  return latest and latest > token
+end
+
+-- These are a worker's own from now on. The latest claim of a living worker is remembered, settled or not: it and those
+-- before it may come again.
 local function hold(token, worker, ids)
   local mine = P .. 'claims:' .. worker
-  local latest = redis.call('ZREVRANGE', mine, 0, 0)[1]
+  local latest = latest_like(token, mine)
   if latest and tonumber(redis.call('HGET', P .. 'claim:' .. latest, 'held') or 0) <= 0 then
     redis.call('DEL', P .. 'claim:' .. latest)
     redis.call('ZREM', mine, latest)
@@ -20,7 +38,7 @@ local function let_go(token, n)
     return
   end
   local mine = P .. 'claims:' .. (redis.call('HGET', claim, 'worker') or '')
-  if redis.call('ZREVRANGE', mine, 0, 0)[1] ~= token then
+  if latest_like(token, mine) ~= token then
     redis.call('DEL', claim)
     redis.call('ZREM', mine, token)
     redis.call('ZREM', P .. 'orphans', token)

@@ -56,7 +56,7 @@ local used = redis.call('HMGET', P .. 'claim:' .. token, 'worker', 'ids')
 go_on_when_full()
 if used[1] == worker then
   ids, texts = held_under(token, used[2])
-elseif not used[1] and is_first_time() then
+elseif not used[1] and is_first_time() and not is_late(token, worker) then
   mend_leases()
   for _, late in ipairs(redis.call('ZRANGEBYSCORE', P .. 'leases', '-inf', now, 'LIMIT', 0, WORKERS_AT_ONCE)) do
     if late ~= worker then
