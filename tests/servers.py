@@ -15,6 +15,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn, Self
 
@@ -53,11 +54,25 @@ def program(name: str, package: str) -> str:
     return found
 
 
+def _own_ports() -> Iterator[int]:
+    """The ports of this test process, over and over, below those that the system gives to clients.
+
+    A client would have got the port of a server that is about to start, or to come back; so would another process.
+    """
+    own = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 5
+    start = os.getpid() % 4_000
+    return (10_000 + 4_000 * own + (start + n) % 4_000 for n in itertools.count())
+
+
+_PORTS: Final = _own_ports()
+
+
 def free_port() -> int:
-    """A loopback port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+    """A loopback port that nobody listens on, and that nobody else is given meanwhile."""
+    while True:
+        port = next(_PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 class Server:
