@@ -180,6 +180,51 @@ def test_what_a_worker_stopped_that_had_lost_its_lease_has_to_run_again_too() ->
     assert len(check(replace(stopped, faults=outages[:1], recovery_s=1.9))) == 1
 
 
+def cut_off_with_c(*again: Effect) -> Evidence:
+    """Another job was cut off with it, and ran again for 0.4 s before it."""
+    run = with_job(record("d", attempt=2))(good())
+    first = Effect("d", 1, "t1", "start", "work", 10, 1, 2.0)
+    run = with_effects(first, *again)(run)
+    return replace(run, attempted=[*run.attempted, "d"], acked=[*run.acked, "d"], recovery_s=1.2, limits=[])
+
+
+def test_a_suspect_waits_for_its_turn_behind_others_that_were_cut_off_too() -> None:
+    again = Effect("d", 2, "t2", "start", "work", 30, 11, 3.5)
+    waited = cut_off_with_c(again, replace(again, what="end", at=3.9))
+    assert check(waited) == []
+    assert checker.told_bound(waited).startswith(
+        ", 2 jobs cut off, running again after at most 1.50 s, 0.40 s of it the turns of others (bound"
+    )
+    elsewhere = [replace(one, pid=31) if one.token == "t2" and one.job == "d" else one for one in waited.effects]
+    assert len(check(replace(waited, effects=elsewhere))) == 1, "the other one ran elsewhere"
+    direct = [replace(one, parent=1) if one.pid == 30 else one for one in waited.effects]
+    assert len(check(replace(waited, effects=direct))) == 1, "a worker runs several at once"
+    fresh = Effect("a", 2, "t9", "start", "work", 30, 11, 3.5)
+    other = with_effects(fresh, replace(fresh, what="end", at=3.9))(replace(good(), recovery_s=1.2))
+    assert any(one.startswith("I5 late") for one in check(other)), "the other one was not cut off"
+
+
+def test_faults_of_its_workers_give_a_job_runs_that_are_not_counted_but_no_more_than_those_that_are_free() -> None:
+    more = [
+        Effect("c", 2, "t3", "start", "work", 32, 12, 5.0),
+        Effect("c", 2, "t3", "end", "work", 32, 12, 5.1),
+        Effect("b", 2, "t9", "start", "toil", 12, 1, 0.5),
+        Effect("b", 2, "t9", "end", "toil", 12, 1, 0.6),
+    ]
+    run = with_effects(*more)(good())
+
+    def too_many(*faults: Fault, effects: Sequence[Effect] = ()) -> list[str]:
+        found = replace(run, effects=[*run.effects, *effects], faults=[*run.faults, *faults])
+        return [one for one in checker.bounded_attempts(found) if "I4 too many: c" in one]
+
+    assert len(too_many()) == 1
+    assert too_many(Fault("outage", 11, 4.2, 4.9)) == [], "its second worker lost its lease before it could tell"
+    assert len(too_many(Fault("abort", 30, 4.1, 4.1))) == 1, "its own process died, which is its own"
+    third = Effect("c", 2, "t4", "start", "work", 33, 12, 6.0)
+    outages = [Fault("outage", pid, at, at + 0.5) for pid, at in ((11, 4.2), (12, 5.2))]
+    assert len(too_many(*outages, effects=[third])) == 1, "the third death is counted"
+
+
 def test_the_bound_of_a_recovery_grows_only_for_reasons() -> None:
     usual_s = LEASE_S + SWEEP_S + 1.0
     assert recovery_bound() == recovery_bound(start_s=0.9) == recovery_bound(start_s=0.4, in_turn=2) == usual_s
