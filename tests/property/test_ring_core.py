@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Literal
 
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -185,6 +185,9 @@ class Model:
         if isinstance(got, Errand):
             self.errands[place] -= 1
             got.future.set_result(None)
+            if not lane.is_errand_turn:
+                self.skip(place)
+                assert self.reach(place) == self.finished[place], "it was the turn of the ring's elements"
         elif got is SLEEP:
             self.skip(place)
             assert self.reach(place) == self.finished[place], "it sleeps beside something to do"
@@ -282,7 +285,23 @@ class Model:
         assert self.core.look() == (len(self.offsets), 0, 0)
 
 
+ERRANDS_AFTER_SKIPPING = Scenario(
+    size=4,
+    has_offsets=True,
+    shapes=(Shape((), 1, 1), Shape((), 1, 1)),
+    acts=(
+        Act("produce", 1, 0),
+        Act("turn", 1, 0),
+        Act("hand", 2, 0),
+        Act("hand", 2, 0),
+        Act("turn", 2, 0),
+        Act("turn", 2, 0),
+    ),
+)
+
+
 @given(scenarios())
+@example(ERRANDS_AFTER_SKIPPING)
 def test_every_consumer_gets_everything_once_in_order_and_nobody_sleeps_beside_work(scenario: Scenario) -> None:
     model = Model(scenario)
     for act in scenario.acts:

@@ -116,16 +116,20 @@ def _runs_are_few(world: World, evidence: Evidence) -> list[str]:
 
 
 def _ticks_are_run(world: World, evidence: Evidence) -> list[str]:
-    """The jobs of schedules come to their end as well, but for the latest, and those that ran until just now."""
-    now = world.clock.now()
-    running = {one.job for one in evidence.effects if one.at > world.loop.time() - _LATEST_S}
+    """The jobs of schedules come to their end as well, but for the latest, and those that ran until just now.
+
+    Or were given back just now: a lease that a late heartbeat has renewed is over late as well.
+    """
+    now, since_s = world.clock.now(), world.loop.time() - _LATEST_S
+    moving = {one.job for one in evidence.effects if one.at > since_s}
+    moving |= {job for job, changes in world.watch.changes.items() if max(changes, default=0.0) > since_s}
     return [
         f"stuck: {one.id} of a schedule is {one.state.value}"
         for one in evidence.jobs.values()
         if one.task == "tick"
         and not one.state.is_terminal
         and one.created_at < now - _LATEST_S
-        and one.id not in running
+        and one.id not in moving
     ]
 
 

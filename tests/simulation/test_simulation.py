@@ -89,6 +89,11 @@ def test_a_replay_on_its_way_from_a_machine_that_is_held_for_long_finds_somebody
     assert _summary(tmp_path / "found.json").violations == [], told
 
 
+def test_a_tick_that_was_given_back_in_the_last_moment_is_not_stuck(tmp_path: Path) -> None:
+    told = _simulate("--seeds", "358459413016-358459413016", "--processes", "1", out=tmp_path / "found.json")
+    assert _summary(tmp_path / "found.json").violations == [], told
+
+
 def test_a_claim_and_a_settlement_that_come_late_together_charge_no_attempt(tmp_path: Path) -> None:
     told = _simulate("--seeds", "131865067397-131865067397", "--processes", "1", out=tmp_path / "found.json")
     assert _summary(tmp_path / "found.json").violations == [], told
