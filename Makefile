@@ -210,11 +210,12 @@ export NPM
 
 # ---------------------------------------------------------------- servers and pins
 
-servers: venv ## install redis-server, PostgreSQL, Kafka, Chromium, strace, ip and cc for the tests, where missing and root on Debian
+servers: venv ## install redis-server, PostgreSQL, Kafka, Chromium, strace, ip, cc and locales for the tests, where missing and root on Debian
 	@missing=; \
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	command -v strace >/dev/null || missing="$$missing strace"; \
+	[ -e /usr/share/i18n/locales/da_DK ] || missing="$$missing locales"; \
 	command -v ip >/dev/null || missing="$$missing iproute2"; \
 	command -v cc >/dev/null || missing="$$missing gcc libc6-dev"; \
 	command -v java >/dev/null || missing="$$missing default-jre-headless"; \

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 import redis
@@ -16,7 +18,7 @@ from holdfast.testing import FaultProxy
 from holdfast.testing.store_suite import claim, enqueue, new_job, settle
 from holdfast.testing.store_suite.steps import dead_letter
 from holdfast.types import Change, JobState, NewJob
-from tests.servers import RedisServer, free_port
+from tests.servers import NOT_INSTALLED, RedisServer, free_port, missing, program
 from tests.unit.stores.redis.conftest import check_books_of
 
 CLOCK = SystemClock()
@@ -325,6 +327,31 @@ async def test_a_write_that_no_replica_has_is_an_error_and_may_be_sent_again(red
     with pytest.raises(StoreAway, match="replicas"):
         store.enqueue_now([job])
     assert (await store.stats()).tallies[0].n == 1
+    await store.close()
+
+
+# ---------------------------------------------------------------- a server with a language of its own
+
+
+@pytest.fixture
+def danish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
+    """A server that compares texts as its machine's language does, and in Danish `aa` is the last letter."""
+    made = [program("localedef", "locales"), "-i", "da_DK", "-f", "UTF-8", str(tmp_path / "da_DK.UTF-8")]
+    if subprocess.run(made, check=False, capture_output=True).returncode:
+        missing(f"DANISH {NOT_INSTALLED}: apt-get install locales")
+    monkeypatch.setenv("LOCPATH", str(tmp_path))
+    monkeypatch.setenv("LC_ALL", "da_DK.UTF-8")
+    with RedisServer() as server, server.client() as client:
+        assert client.eval("return 'aa' > 'b0' and 1 or 0", 0) == 1, "it is not Danish: this run shows nothing"
+        yield server
+
+
+async def test_a_claim_is_told_from_a_late_one_whatever_the_language_of_the_server(danish: RedisServer) -> None:
+    store = RedisStore(danish.dsn())
+    await enqueue(store, *(new_job() for _ in range(3)))
+    for time in (b"\xa9", b"\xaa", b"\xb0"):
+        (delivery,) = await claim(store, token=b"\1" + time + bytes(23), limit=1)
+        assert await settle(store, delivery, Change.COMPLETE) is True
     await store.close()
 
 

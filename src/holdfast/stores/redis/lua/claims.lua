@@ -1,9 +1,10 @@
 -- Who holds what: each claim under its token, the claims of each worker, and what the dead leave behind.
 
--- The latest token of those that begin as this one does.
+-- The latest token of those that begin as this one does. Most often it is the latest of all, or there are few others
+-- above it.
 local function latest_like(token, mine)
   local first = string.sub(token, 1, 2)
-  for last = 0, -1, -1 do -- most often it is the latest of all
+  for _, last in ipairs({ 0, 7, -1 }) do
     for _, one in ipairs(redis.call('ZREVRANGE', mine, 0, last)) do
       if string.sub(one, 1, 2) == first then
         return one
@@ -12,10 +13,21 @@ local function latest_like(token, mine)
   end
 end
 
+-- By bytes: `<` goes by the language of the server's machine, and in Danish `aa` comes after everything.
+local function is_below(token, other)
+  for i = 1, #token do
+    local mine, its = string.byte(token, i), string.byte(other, i) or 0
+    if mine ~= its then
+      return mine < its
+    end
+  end
+  return #token < #other
+end
+
 -- Whether a claim comes after a later one of its worker: nobody waits for its answer any more.
 local function is_late(token, worker)
   local latest = latest_like(token, P .. 'claims:' .. worker)
-  return latest and latest > token
+  return latest and is_below(token, latest)
 end
 
 -- These are a worker's own from now on. The latest claim of a living worker is remembered, settled or not: it and those
