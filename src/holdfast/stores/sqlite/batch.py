@@ -104,6 +104,10 @@ class Batch:
         """Whether this transaction holds or lets go something under a token, which is not written yet."""
         return token in self._claims
 
+    def is_claimed_since(self, token: bytes) -> bool:
+        """The same for this one and all above it."""
+        return any(one >= token for one in self._claims)
+
     def lanes_dropped(self) -> None:
         """This transaction has dropped lanes: what is known of them is to be looked at again."""
         self._are_lanes_checked = False

@@ -33,7 +33,7 @@ def claim_jobs(batch: Batch, claim: Claim, now: float, known: dict[str, int]) ->
     The lane of each job is remembered in `known`.
     """
     db = batch.db
-    if batch.is_claimed(claim.token):
+    if batch.is_claimed_since(claim.token):
         batch.flush()
     glance = {"worker": claim.worker, "token": claim.token}
     is_alive, is_used, next_due_at, newest_lane, lanes_epoch = read_row(db, _SQL["glance"], glance)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from array import array
@@ -110,3 +111,14 @@ def test_the_fence_is_one_line_of_each_settling_query(query: str) -> None:
     guard = load("settle.sql")[query].partition("WHERE")[2]
     fences = [line.strip() for line in guard.splitlines() if "token" in line]
     assert fences == ["AND state = 'running' AND token = unhex(one.value ->> 1)"]
+
+
+async def test_a_claim_is_late_also_in_the_same_commit_as_the_later_one(store: SqliteStore) -> None:
+    await store.enqueue([job("greet"), job("greet")])
+    await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+    tokens = new_token(), new_token()
+    asked = [store.exchange(Exchange(claim=Claim(worker="w", token=one, limit=1))) for one in reversed(tokens)]
+    busy = asyncio.ensure_future(store.enqueue([job("other")]))  # while this is committed, they gather
+    later, early = await asyncio.gather(*asked)
+    await busy
+    assert (len(later.deliveries), len(early.deliveries)) == (1, 0)
