@@ -152,7 +152,8 @@ class JobTransaction:
         return _rows_of(cursor)
 
     def _execute_many(self, sql: str, rows: list[Sequence[Any] | Mapping[str, Any]]) -> None:
-        self._db.line.cursor().executemany(sql.encode(), rows)
+        with self._db.line.pipeline():  # which sends all of them at once
+            self._db.line.cursor().executemany(sql.encode(), rows)
 
     def _complete(self) -> None:
         if self._db.line.info.transaction_status != _OPEN:

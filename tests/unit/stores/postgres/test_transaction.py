@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
-from holdfast.clock import new_id, new_token
+from holdfast.clock import SystemClock, new_id, new_token
 from holdfast.errors import IllegalChange, LeaseLost, StoreError
 from holdfast.ports import Claim, Exchange, Settlement, WorkerRecord
 from holdfast.stores.postgres import PostgresStore
@@ -176,6 +177,30 @@ async def test_rows_that_come_slowly_do_not_keep_it_open(
         tx.executemany("INSERT INTO orders VALUES (%s, %s)", rows())
     assert ids_of(orders) == []
     await slow.close()
+
+
+async def test_rows_are_sent_together_so_that_a_process_that_stands_still_amid_them_leaves_no_lock(
+    store: PostgresStore, orders: Plain
+) -> None:
+    free: list[bool] = []
+
+    class Slow(Sequence[int]):
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, index: Any) -> Any:
+            if index:
+                raise IndexError(index)
+            SystemClock().sleep(0.2)
+            free.append(orders.execute("SELECT pg_try_advisory_xact_lock(7)").fetchall() == [(True,)])
+            return 8
+
+    with store.transaction(await settlement_of(store), 5.0) as tx:
+        tx.execute("SELECT 1")
+        tx.executemany("SELECT pg_advisory_xact_lock(%s)", [(7,), Slow()])
+        assert orders.execute("SELECT pg_try_advisory_xact_lock(7)").fetchall() == [(False,)]
+    assert free, "it was not asked: this run shows nothing"
+    assert all(free)
 
 
 async def test_the_server_ends_it_too_when_the_process_stands_still(store: PostgresStore, orders: Plain) -> None:
