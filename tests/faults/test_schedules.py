@@ -68,8 +68,7 @@ def test_a_store_answers_as_the_memory_store_did(
     report(
         "simulated histories, with replies lost, late and doubled, made again call by call at their instants",
         injected=sum(found.faults.values()),
-        note=f"{found.seeds:,} seeds, {found.calls:,} calls, answers and records that differ "
-        f"{len(found.differences)}, forgotten claims left out {found.forgotten}",
+        note=f"{found.seeds:,} seeds, {found.calls:,} calls, answers and records that differ {len(found.differences)}",
         seed=f"0-{found.seeds - 1}",
         row=ROW,
     )

@@ -65,10 +65,6 @@ class Recorded(World):
         self._asks: dict[str, Callable[..., Awaitable[Any]]] = {verb: getattr(self.store, verb) for verb in VERBS}
         self._looked_at = 0
         self._last_at = 0.0
-        self._brought: set[bytes] = set()
-        """Every token that has brought something."""
-        self.forgotten = 0
-        """How many claims were left out, as stores may forget that they were made."""
         self.store._now = self._tick  # type: ignore[method-assign]
         for verb in VERBS:
             setattr(self.store, verb, self._noted(verb))
@@ -87,10 +83,6 @@ class Recorded(World):
 
     def _noted(self, verb: str) -> Callable[..., Awaitable[Any]]:
         async def noted(*arguments: Any) -> Any:
-            if verb == "reclaim" and self._is_forgotten(*arguments[:2]):
-                return []
-            if verb == "exchange" and (claim := arguments[0].claim) and self._is_forgotten(claim.worker, claim.token):
-                arguments = (structs.replace(arguments[0], claim=None),)
             answer = await self._ask(verb, arguments)
             if len(self.calls) - self._looked_at >= LOOK_EVERY:
                 await self._look()
@@ -105,10 +97,6 @@ class Recorded(World):
         at, told = self._next_at(), deepcopy(arguments)  # before anybody changes a list of theirs
         answer = await _answer_of(self._asks[verb](*arguments))
         self.calls.append(Call(at, verb, told, deepcopy(answer), is_looking))
-        if isinstance(answer, Exchanged):
-            self._brought.update(one.token for one in answer.deliveries)
-        elif verb == "reclaim":
-            self._brought.update(one.token for one in answer)
         return answer
 
     def _is_looking(self, exchange: Exchange) -> bool:
@@ -116,16 +104,6 @@ class Recorded(World):
         claim = exchange.claim
         worker = self.store._workers.get(claim.worker) if claim is not None else None
         return claim is not None and worker is not None and not worker.has_used(claim.token)
-
-    def _is_forgotten(self, worker: str, token: bytes) -> bool:
-        """Whether it was made before, all that it brought is settled, and the worker has made a later one.
-
-        Of such claims a store may know that they were made, or claim again.
-        """
-        known = self.store._workers.get(worker)
-        is_forgotten = token in self._brought and known is not None and not known.has_used(token)
-        self.forgotten += is_forgotten
-        return is_forgotten
 
     async def _look(self) -> None:
         ids = [job.new.id for job in self.store._jobs.newest_first()]
@@ -302,8 +280,6 @@ class Summary(Struct, kw_only=True):
     faults: dict[str, int] = {}
     states: dict[str, int] = {}
     """In which states how many jobs were at the end."""
-    forgotten: int = 0
-    """Claims that were left out."""
     differences: list[str] = []
     seconds: float = 0.0
 
@@ -329,7 +305,6 @@ def replay(seeds: Iterable[int], url: str, within_s: float, most: int) -> Summar
             world.look_at_all()
             summary.seeds += 1
             summary.calls += len(world.calls)
-            summary.forgotten += world.forgotten
             verbs.update(call.verb for call in world.calls)
             faults.update(outcome.faults)
             states.update(job.state.value for job in world.store._jobs.newest_first())
