@@ -66,9 +66,10 @@ class Claim(Struct, frozen=True, kw_only=True):
     token: bytes
     """With 16 random bytes, made anew for each claim (`clock.new_token`): the proof of the lease on all it brings.
 
-    It is above those of the worker's claims before it. One that is not comes late, when nobody waits for its answer
-    any more: it brings what is still held under it, and no more. Were it to claim again, what was said of its first
-    lease, and comes late as well, would be taken for the second one's. Only tokens that begin alike are compared."""
+    It is above those of the worker's claims before it. One below a token that brought a job comes late, when nobody
+    waits for its answer any more: it brings what is still held under it, and no more. Were it to claim again, what was
+    said of its first lease, and comes late as well, would be taken for the second one's. Only tokens that begin alike
+    are compared."""
     limit: int
     queues: tuple[str, ...] | None = None
     """None is all of them."""
@@ -573,9 +574,9 @@ class Store(Protocol):
         """Settle, change values, count and claim, in one transaction and in this order.
 
         A settlement that has taken effect already answers True again and changes nothing; a claim whose token was used
-        already answers with what is still running under it, and claims nothing. A token may be forgotten once all that
-        it brought has ended and its worker has claimed again: what a claim brings that comes later than that, its
-        worker learns of by its next heartbeat, and it is no job whose latest settlement was made under that token.
+        already answers with what is still running under it, and claims nothing, and so does one below a token that has
+        brought its worker a job. A claim that is carried out late, after others that brought nothing, may bring jobs
+        whose answer nobody waits for: its worker learns of them by its next heartbeat.
         """
 
     async def heartbeat(self, worker: WorkerRecord) -> Beat:

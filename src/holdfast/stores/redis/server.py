@@ -18,8 +18,8 @@ _KINDS: Final = {
     "always": (True, "Every write is on the server's disk before it is acknowledged."),
     "everysec": (
         False,
-        "A power cut of the server's machine may take the last two seconds of what is acknowledged, and the death of "
-        "its process what came while it synced its log.",
+        "A power cut of the server's machine may take what was acknowledged since the last sync of its log that was "
+        "finished, often two seconds, and the death of its process what came while one was under way.",
     ),
     "no": (
         False,
@@ -108,7 +108,7 @@ def _durability_of(connection: Connection, info: dict[str, str], warnings: list[
         return False, _SNAPSHOTS if has_snapshots else _NOTHING_KEPT
     sync = _config_of(connection, "appendfsync")
     if sync not in _KINDS:
-        warnings.append("the server does not tell appendfsync: jobs of the last second may be lost in a power cut")
+        warnings.append("the server does not tell appendfsync: unless it is always, what is acknowledged may be lost")
         return False, _UNKNOWN
     if sync != "always":
         warnings.append(f"appendfsync is {sync}: set it to always if nothing that is acknowledged may be lost")
