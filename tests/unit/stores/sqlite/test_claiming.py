@@ -118,7 +118,7 @@ async def test_a_claim_is_late_also_in_the_same_commit_as_the_later_one(store: S
     await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
     tokens = new_token(), new_token()
     asked = [store.exchange(Exchange(claim=Claim(worker="w", token=one, limit=1))) for one in reversed(tokens)]
-    busy = asyncio.ensure_future(store.enqueue([job("other")]))  # while this is committed, they gather
+    busy = asyncio.ensure_future(store.enqueue([job("greet")]))  # while this is committed, they gather
     later, early = await asyncio.gather(*asked)
     await busy
     assert (len(later.deliveries), len(early.deliveries)) == (1, 0)
