@@ -111,8 +111,8 @@ def add_jobs_with_keys(jobs: Sequence[NewJob], lanes: Mapping[LaneKey, int], set
         if not added:
             return answers
         yield "SAVEPOINT enqueueing", {}
-        if is_any_over:
-            yield _SQL["free_keys"], keys
+        if is_any_over:  # a job that came again keeps its own
+            yield _SQL["free_keys"], {**keys, "held_keys": blobs([_digest_of(job) for job in added])}
         n_added, are_lanes_there = 0, True
         for start in range(0, len(added), AT_ONCE):
             ((n, are_lanes_there, _, _),) = yield _insert(added[start : start + AT_ONCE], lanes, setting)

@@ -68,23 +68,23 @@ def add_jobs(batch: Batch, jobs: Sequence[NewJob]) -> list[Enqueued]:
     answers, added = decide(jobs, known, holders)
     if any(answer.is_conflict for answer in answers):
         return answers
-    if expired:
-        batch.db.execute(_SQL["free_keys"], (text_list(expired),))
+    if expired and (taken := expired & {scope_of(job) for job in added}):  # a job that came again keeps its own
+        batch.db.execute(_SQL["free_keys"], (text_list(sorted(taken)),))
     _insert(batch, added, now)
     return end_jobs(batch, jobs, answers) if is_any_ended else answers
 
 
-def _holders_of(batch: Batch, jobs: Sequence[NewJob], now: float) -> tuple[dict[str, Holder], list[str]]:
+def _holders_of(batch: Batch, jobs: Sequence[NewJob], now: float) -> tuple[dict[str, Holder], set[str]]:
     """The keys of these jobs that are held, and by whom; and those held long enough."""
     scopes = [scope for job in jobs if (scope := scope_of(job)) is not None]
     holders: dict[str, Holder] = {}
-    expired: list[str] = []
+    expired: set[str] = set()
     oldest = now - batch.books.key_window_s
     for scope, holder, payload, ended_at, state in read_rows(batch.db, _SQL["holders"], (text_list(scopes),)):
         if ended_at is None or ended_at > oldest:
             holders[scope] = (holder, payload, JobState(state))
         else:
-            expired.append(scope)
+            expired.add(scope)
     return holders, expired
 
 

@@ -263,6 +263,19 @@ class IdempotencySuite:
         advance(KEY_WINDOW_S * 2)
         assert (await store.enqueue([new_job(idempotency_key="k")]))[0].id == job_id
 
+    @pytest.mark.parametrize("n_beside", [0, 2])
+    async def test_a_job_that_comes_again_keeps_its_key_though_its_window_is_over(
+        self, store: Store, advance: Advance, n_beside: int
+    ) -> None:
+        """It is another's once another job takes it, and that has not happened."""
+        job_id = await dead_letter(store, idempotency_key="k")
+        advance(KEY_WINDOW_S + HOUR_S)
+        again = NewJob(id=job_id, task="greet", payload=b"{}", idempotency_key="k")
+        beside = [new_job(), new_job(idempotency_key="another")][:n_beside]
+        assert [one.is_new for one in await store.enqueue([again, *beside])] == [False, *[True] * n_beside]
+        await change(store, Change.REPLAY, job_id)
+        assert (await store.enqueue([new_job(idempotency_key="k")]))[0].id == job_id
+
     async def test_a_key_is_for_the_payload_that_was_enqueued_and_not_for_an_edited_one(self, store: Store) -> None:
         job_id = await dead_letter(store, idempotency_key="k")
         await change(store, Change.REPLAY, job_id, payload=b'{"edited": 1}')
