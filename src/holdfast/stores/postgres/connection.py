@@ -112,7 +112,7 @@ class _Commands(deque[Any]):
 
 
 class _Whole(psycopg.Pipeline):
-    """A pipeline that is sent when it is left, with its end, by one call of the system while it is not too long.
+    """A pipeline that is sent when it is left, with its end: by one call of the system as far as libpq gathers it.
 
     Psycopg's sends each statement as it comes: a process that is frozen between two of them (SIGSTOP, a machine that
     is held still) leaves the server with half of a transaction and its locks, and others wait for them.

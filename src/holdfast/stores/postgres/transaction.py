@@ -152,7 +152,7 @@ class JobTransaction:
         return _rows_of(cursor)
 
     def _execute_many(self, sql: str, rows: list[Sequence[Any] | Mapping[str, Any]]) -> None:
-        with self._db.line.pipeline():  # which sends all of them at once
+        with self._db.line.pipeline():  # which sends them together, as far as they fit
             self._db.line.cursor().executemany(sql.encode(), rows)
 
     def _complete(self) -> None:
