@@ -128,6 +128,11 @@ class _Whole(psycopg.Pipeline):
         if self._is_over:
             yield from super()._communicate_gen()
 
+    def _fetch_gen(self, *, flush: bool) -> Any:
+        if not self._is_over:
+            raise psycopg.ProgrammingError("nothing is sent before the block ends, so there is nothing to fetch yet")
+        yield from super()._fetch_gen(flush=flush)
+
     def _exit_gen(self) -> Any:
         self._is_over = True
         yield from super()._exit_gen()
@@ -148,6 +153,8 @@ class Line(psycopg.Connection[tuple[Any, ...]]):
 
         Psycopg logs a warning when the block has failed and its end fails too, as in every outage.
         """
+        if self._pipeline is not None:
+            raise psycopg.ProgrammingError("a pipeline inside of another would be sent before it")
         failure: BaseException | None = None
         self._pipeline = whole = _Whole(self)
         try:

@@ -61,6 +61,19 @@ def test_a_statement_that_the_server_refuses_undoes_the_whole_block(line: Line, 
     assert line.execute(b"SELECT 1").fetchall() == [(1,)]
 
 
+def test_what_cannot_have_come_yet_is_refused_at_once(line: Line) -> None:
+    with pytest.raises(psycopg.ProgrammingError, match="nothing to fetch"), line.pipeline():
+        line.execute("SELECT 1").fetchall()
+
+
+def test_a_pipeline_inside_of_another_is_refused(line: Line) -> None:
+    with pytest.raises(psycopg.ProgrammingError, match="inside of another"), line.pipeline(), line.pipeline():
+        raise AssertionError("it has begun")
+    with line.pipeline():
+        cursor = line.execute("SELECT 1")
+    assert cursor.fetchall() == [(1,)]
+
+
 def test_a_closed_connection_says_so(line: Line) -> None:
     line.close()
     with pytest.raises(psycopg.OperationalError), line.pipeline():
