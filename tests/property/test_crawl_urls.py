@@ -29,6 +29,8 @@ SHAPE = re.compile(
 @given(href=HREFS, has_base=st.booleans())
 @example(href="https://example.org/%%34%31", has_base=False)
 @example(href="%2e%2e/%2E%2e/a", has_base=True)
+@example(href="https://xn--bcher-kvajavascript/", has_base=False)
+@example(href="https://xn--bcher-kvajavascript/", has_base=True)
 def test_canonical_twice_is_canonical_once_and_every_library_reads_the_same(href: str, has_base: bool) -> None:
     url = canonical(href, BASE if has_base else None)
     if url is None:

@@ -53,8 +53,9 @@ _PLAIN_QUERY: Final = rf"(?:\?(?=.){_IN_QUERY}*(?:{_KEPT}{_IN_QUERY}*)*)?"
 _REST: Final = rf"{_IN_PATH}*(?:{_KEPT}{_IN_PATH}*)*{_PLAIN_QUERY}"
 _LABEL: Final = "[a-z0-9_-]{1,63}"
 _NAME: Final = rf"{_LABEL}(?:\.{_LABEL})*"
+_PLAIN_NAME: Final = rf"(?!xn--){_LABEL}(?:\.(?!xn--){_LABEL})*"
 _PLAIN_PORT: Final = r"(?::(?!80/|443/)[1-9](?:[0-9]{0,3}|(?<=[1-5])[0-9]{4}))?"
-_plain_url = re.compile(rf"https?://(?=[^/:]{{1,{_LONGEST_HOST}}}[/:]){_NAME}{_PLAIN_PORT}/{_REST}").fullmatch
+_plain_url = re.compile(rf"https?://(?=[^/:]{{1,{_LONGEST_HOST}}}[/:]){_PLAIN_NAME}{_PLAIN_PORT}/{_REST}").fullmatch
 _plain_path = re.compile(rf"/(?!/){_REST}").fullmatch
 # A colon might end a scheme, and a dot might begin a dot segment.
 _plain_relative = re.compile(rf"[A-Za-z0-9_~-][A-Za-z0-9._~!$&'()*+,;=@/-]*{_PLAIN_QUERY}").fullmatch
@@ -209,7 +210,24 @@ def _host(text: str) -> str | None:
             return None
         text = _punycode(text)
     name = text.lower().removesuffix(".")
-    return name if len(name) <= _LONGEST_HOST and _is_host(name) else None
+    if len(name) > _LONGEST_HOST or not _is_host(name) or ("xn--" in name and not _is_readable(name)):
+        return None
+    return name
+
+
+@lru_cache(maxsize=1024)
+def _is_readable(name: str) -> bool:
+    """Whether its labels in Punycode stand for something. No browser opens others, and not every library reads them."""
+    with wanted():
+        import idna  # noqa: PLC0415 - few hosts need it
+    try:
+        idna.decode(name)
+    except UnicodeError:
+        try:
+            name.encode("ascii").decode("idna")  # as below
+        except UnicodeError:
+            return False
+    return True
 
 
 @lru_cache(maxsize=1024)
