@@ -52,12 +52,8 @@ HANDLES: Final = Level(share=0.0, floor=3.0)
 SESSIONS: Final = Level(share=0.25, floor=6.0)
 """Connections to a server: those of a worker that was just killed, and of the one in its place, are there together."""
 SAW: Final = Level(share=0.35, floor=8.0, by="peaks")
-"""MiB of files, which keep the size of their peaks: of tables, which grow until jobs are pruned, and of logs, which
-grow until they are cut. Whatever is never cut grows by half from the middle third to the last."""
-CUT: Final = Level(share=0.35, floor=8.0, by="valleys")
-"""MiB that are free again when jobs are pruned or a log is written anew. How high they rise meanwhile is a matter of
-chance: whoever is to prune next may be killed before, and a second more has a thousand jobs more. What is never cut
-grows by half here too."""
+"""MiB of tables, which grow until jobs are pruned, and of logs, which grow until they are cut: whatever is never cut
+grows by half from the middle third to the last, and how high a peak is depends on what was going on just then."""
 DEAD: Final = Level(share=0.5, floor=10_000, by="valleys")
 """Rows that wait for PostgreSQL to clean up, which it does once a minute. How many there are by then depends on what
 was pruned just before, and a look may meet any of it; what is left afterwards is what it could not remove. The floor is
@@ -74,15 +70,13 @@ def level_of(name: str) -> Level | None:
     if word == "rss_mib" and not name.startswith("store."):
         return MEMORY  # not pss: what is shared would be theirs alone whenever others end
     if name == "store.pss_mib":
-        return CUT  # the processes of PostgreSQL share a lot, and Redis has its tables there
+        return SAW  # the processes of PostgreSQL share a lot, and Redis has its tables there
     if word in {"fds", "threads"}:
         return HANDLES
     if word == "sessions":
         return SESSIONS
-    if word in {"file_mib", "tables_mib", "indexes_mib", "wal_mib"}:
+    if word in {"file_mib", "tables_mib", "indexes_mib", "memory_mib", "wal_mib", "aof_mib"}:
         return SAW
-    if word in {"memory_mib", "aof_mib"}:
-        return CUT
     if word == "dead_rows":
         return DEAD
     return None

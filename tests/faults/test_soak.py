@@ -190,24 +190,14 @@ def test_a_start_that_takes_more_is_not_growth() -> None:
 
 def test_a_saw_is_flat_while_its_peaks_are() -> None:
     saw = [n % 9 * 10.0 for n in range(90)]
-    assert flat("store.wal_mib", saw, SAW).is_kept
+    assert flat("store.aof_mib", saw, SAW).is_kept
     rising = [value * n / 30 for n, value in enumerate(saw)]
-    assert not flat("store.wal_mib", rising, SAW).is_kept
+    assert not flat("store.aof_mib", rising, SAW).is_kept
     never_cut = [10.0 + n for n in range(90)]
-    assert not flat("store.wal_mib", never_cut, SAW).is_kept
-
-
-@pytest.mark.parametrize("name", ["store.memory_mib", "store.aof_mib", "store.pss_mib"])
-def test_what_is_cut_back_at_moments_of_chance_is_flat_while_what_is_left_is(name: str) -> None:
-    level = level_of(name)
-    assert level is not None
-    # As seen of Redis: memory goes with the jobs that are kept, and those with the time since somebody pruned.
-    seen = [22.0, 31.0, 20.0, 28.0, 38.0, 24.0] * 13 + [23.0, 31.0, 49.0, 20.0, 30.0, 56.0] * 7
-    assert flat(name, seen, level).is_kept
-    leaking = [value + 0.5 * n for n, value in enumerate(seen)]
-    assert not flat(name, leaking, level).is_kept
-    never_cut = [10.0 + n for n in range(120)]
-    assert not flat(name, never_cut, level).is_kept
+    assert not flat("store.aof_mib", never_cut, SAW).is_kept
+    # As seen of Redis: what is kept of it differs from one rewriting to the next, and peaks are far above the median.
+    seen = [20.0, 25.0, 15.0, 30.0, 12.0, 47.0] * 10 + [20.0, 25.0, 15.0, 30.0, 12.0, 56.0] * 5
+    assert flat("store.aof_mib", seen, SAW).is_kept
 
 
 def test_what_is_cut_back_once_a_minute_is_flat_while_what_is_left_is() -> None:
