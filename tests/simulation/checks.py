@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _DEATHS: Final = 3
-_LATEST_S: Final = 10.0
 _RECOVERY_S: Final = LEASE_S + 0.5 + 1.0
 """Lease, sweep interval and a second."""
 _UNDER_WAY_S: Final = 6.0
@@ -33,7 +32,6 @@ def check(world: World, evidence: Evidence) -> list[str]:
         *_poison_is_given_up(evidence),
         *_failures_are_counted(evidence),
         *_runs_are_few(world, evidence),
-        *_ticks_are_run(world, evidence),
         *_orphans_are_found(world),
         *_trials_are_few(world, evidence),
         *_nothing_is_begun_while_open(world),
@@ -113,24 +111,6 @@ def _runs_are_few(world: World, evidence: Evidence) -> list[str]:
         if retries is not None and len(runs) > (1 + lives[job]) * (retries + 1) + 1 + hit:
             found.append(f"I4 too many: {job} ran {len(runs)} times, with max_retries={retries}")
     return found
-
-
-def _ticks_are_run(world: World, evidence: Evidence) -> list[str]:
-    """The jobs of schedules come to their end as well, but for the latest, and those that ran until just now.
-
-    Or were given back just now: a lease that a late heartbeat has renewed is over late as well.
-    """
-    now, since_s = world.clock.now(), world.loop.time() - _LATEST_S
-    moving = {one.job for one in evidence.effects if one.at > since_s}
-    moving |= {job for job, changes in world.watch.changes.items() if max(changes, default=0.0) > since_s}
-    return [
-        f"stuck: {one.id} of a schedule is {one.state.value}"
-        for one in evidence.jobs.values()
-        if one.task == "tick"
-        and not one.state.is_terminal
-        and one.created_at < now - _LATEST_S
-        and one.id not in moving
-    ]
 
 
 def _orphans_are_found(world: World) -> list[str]:

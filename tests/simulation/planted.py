@@ -6,7 +6,7 @@ Each is a context in which the product has the bug. What is named beside it is w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from holdfast.stores.memory import store as store_module
 from holdfast.stores.memory.jobs import JobTable
 from holdfast.stores.memory.store import MemoryStore
 from holdfast.stores.memory.workers import StoredWorker, WorkerTable
-from holdfast.types import BreakerMode, Change, JobState, NewJob
+from holdfast.types import BreakerMode, Change, Enqueued, JobState, NewJob
 
 
 class Planted(Struct, frozen=True):
@@ -383,6 +383,16 @@ def _leases_outlive_their_workers() -> AbstractContextManager[None]:
     return _in_place_of(WorkerTable, "beat", longer)
 
 
+def _ticks_are_put_off() -> AbstractContextManager[None]:
+    """The jobs of schedules are there, and nobody is offered one."""
+    enqueue = MemoryStore.enqueue
+
+    async def put_off(self: MemoryStore, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return await enqueue(self, [replace(one, delay_s=3600.0) if one.task == "tick" else one for one in jobs])
+
+    return _in_place_of(MemoryStore, "enqueue", put_off)
+
+
 _STUCK: Final = ("not within 90 s of peace: all jobs come to an end",)
 PLANTED: Final = (
     Planted("settlements without the fence", "our own fence, removed", _no_fence, ("I2 stale result",)),
@@ -429,4 +439,10 @@ PLANTED: Final = (
     ),
     Planted("failures that cost no attempt", "our own count, removed", _failures_are_free, ("I4 too many",)),
     Planted("leases that outlive their workers", "our own bound, removed", _leases_outlive_their_workers, ("I5 late",)),
+    Planted(
+        "a tick that nobody is offered",
+        "a beat whose queue nobody serves",
+        _ticks_are_put_off,
+        ("not within 90 s of peace: all but the latest ticks",),
+    ),
 )

@@ -94,6 +94,11 @@ def test_a_tick_that_was_given_back_in_the_last_moment_is_not_stuck(tmp_path: Pa
     assert _summary(tmp_path / "found.json").violations == [], told
 
 
+def test_a_tick_waits_for_the_worker_in_the_place_of_the_last_one(tmp_path: Path) -> None:
+    told = _simulate("--seeds", "309536189848-309536189848", "--processes", "1", out=tmp_path / "found.json")
+    assert _summary(tmp_path / "found.json").violations == [], told
+
+
 def test_a_claim_and_a_settlement_that_come_late_together_charge_no_attempt(tmp_path: Path) -> None:
     told = _simulate("--seeds", "131865067397-131865067397", "--processes", "1", out=tmp_path / "found.json")
     assert _summary(tmp_path / "found.json").violations == [], told

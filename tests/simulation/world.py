@@ -42,6 +42,8 @@ _UNHEARD_S: Final = 4.0
 _CALM: Final = Weather()
 _SLOTS: Final = 3
 _BY_MACHINE: Final = ("kill", "hold", "cut", "stop")
+_LATEST_S: Final = 10.0
+"""The tick of a schedule may be under way for so long; a newer one always is."""
 _AFTERWARDS_S: Final = 6.0
 """So long after a call that failed its sender may still wait before it asks again."""
 
@@ -167,6 +169,7 @@ class World:
             await asyncio.sleep(_UNHEARD_S)
         await self._until(lambda: not any(one.is_alive for one in people), PEACE_S, "all people come to an end")
         await self._until(self._is_at_rest, PEACE_S, "all jobs come to an end")
+        await self._until(self._are_ticks_run, PEACE_S, "all but the latest ticks come to an end")
 
     def _is_anybody_held(self) -> bool:
         return any(one.is_held and not one.is_dead for one in self._machines.values())
@@ -174,6 +177,11 @@ class World:
     def _is_at_rest(self) -> bool:
         tallies = self.store._jobs.tallies()
         return not any(tally.n for tally in tallies if not tally.state.is_terminal and tally.task != "tick")
+
+    def _are_ticks_run(self) -> bool:
+        before = self.clock.now() - _LATEST_S
+        jobs = self.store._jobs.newest_first()
+        return all(job.state.is_terminal or job.created_at >= before for job in jobs if job.new.task == "tick")
 
     async def _until(self, condition: Callable[[], bool], within_s: float, what: str) -> None:
         end_s = self.loop.time() + within_s
