@@ -15,7 +15,18 @@ from msgspec.structs import replace
 
 from holdfast.errors import StoreAway
 from holdfast.policy.limiter import Starts
-from holdfast.ports import Beat, Changed, Claim, Delivery, Exchanged, Operation, Settlement, Store, WorkerRecord
+from holdfast.ports import (
+    Beat,
+    Changed,
+    Claim,
+    Delivery,
+    Enqueued,
+    Exchanged,
+    Operation,
+    Settlement,
+    Store,
+    WorkerRecord,
+)
 from holdfast.runtime import replay
 from holdfast.runtime.held import Held
 from holdfast.runtime.maintenance import Maintenance
@@ -29,7 +40,7 @@ from holdfast.stores.memory import store as store_module
 from holdfast.stores.memory.jobs import JobTable
 from holdfast.stores.memory.store import MemoryStore
 from holdfast.stores.memory.workers import StoredWorker, WorkerTable
-from holdfast.types import BreakerMode, Change, Enqueued, JobState, NewJob
+from holdfast.types import BreakerMode, Change, JobState, NewJob
 
 
 class Planted(Struct, frozen=True):
@@ -387,8 +398,9 @@ def _ticks_are_put_off() -> AbstractContextManager[None]:
     """The jobs of schedules are there, and nobody is offered one."""
     enqueue = MemoryStore.enqueue
 
-    async def put_off(self: MemoryStore, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return await enqueue(self, [replace(one, delay_s=3600.0) if one.task == "tick" else one for one in jobs])
+    async def put_off(self: MemoryStore, jobs: Sequence[NewJob], connection: object | None = None) -> list[Enqueued]:
+        later = [replace(one, delay_s=3600.0) if one.task == "tick" else one for one in jobs]
+        return await enqueue(self, later, connection)
 
     return _in_place_of(MemoryStore, "enqueue", put_off)
 
