@@ -298,14 +298,14 @@ class MemoryStore:
 
     def _end(self, job: StoredJob, ending: Ending, now: float, *, is_new: bool) -> None:
         change = ending.end.change
+        if not is_new and job.state is not _RUNNING:
+            self._ready.remove(job)  # also what was cancelled: it stands there still, and can be replayed from now on
         if job.state.is_terminal:
             self._jobs.move_again(job, change)
         else:
             if job.state is _RUNNING:
                 self._take_away(job)
             else:
-                if not is_new:
-                    self._ready.remove(job)
                 self._jobs.move(job, _CLAIM)
             self._jobs.move(job, change)
         job.take_end(ending)

@@ -7,6 +7,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from holdfast.ports import Enqueued, Query, Store
 from holdfast.testing.store_suite.ends import ended, n_of, tried, with_end
 from holdfast.testing.store_suite.steps import (
@@ -17,6 +19,7 @@ from holdfast.testing.store_suite.steps import (
     change,
     claim,
     dead_letter,
+    enqueue,
     found_ids,
     is_near,
     is_same,
@@ -204,6 +207,21 @@ class EndedAgainSuite:
         (again,) = await claim(store)
         assert (again.id, again.attempt, again.retries, again.is_suspect) == (job_id, 10, 0, False)
         assert (await record_of(store, job_id)).replays == 2
+
+    @pytest.mark.parametrize("delay_s", [0.0, 60.0])
+    async def test_what_was_cancelled_in_its_place_stands_in_line_once_when_it_comes_back(
+        self, store: Store, advance: Advance, delay_s: float
+    ) -> None:
+        (job_id,) = await enqueue(store, new_job(delay_s=delay_s))
+        await change(store, Change.CANCEL, job_id)
+        await store.enqueue([with_end(job_id, Change.BURY, await tried_since(store))])
+        await change(store, Change.REPLAY, job_id, delay_s=HOUR_S)
+        advance(2 * delay_s)
+        assert await claim(store) == []
+        advance(HOUR_S)
+        (delivery,) = await claim(store)
+        await settle(store, delivery, Change.RETRY, delay_s=HOUR_S)
+        assert await claim(store) == []
 
     async def test_a_batch_is_as_if_its_ends_came_one_after_the_other(self, store: Store) -> None:
         job = ended(Change.COMPLETE, tried(1))
