@@ -101,8 +101,9 @@ def open_shop(url: str, effects: Path) -> App:
                 clock.sleep(0.05)
 
     @app.task(name="apart", breaker=None, retry=_QUICK, isolate="process")
-    def apart(job: JobContext, number: int) -> str:
+    def apart(job: JobContext, number: int, seconds: float = 0.0) -> str:
         with noted(ledger, job):
+            clock.sleep(seconds)
             return token_of(job)
 
     @app.task(name="echo", breaker=None, retry=_QUICK)

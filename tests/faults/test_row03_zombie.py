@@ -23,7 +23,7 @@ from tests.faults.workers import CLOCK, SETTINGS, Fleet, poll, recovery_bound
 pytestmark = waits
 LEASE_S = 1.0
 JOBS = 2
-_FIRST_S = 2.5
+_FIRST_S = 4.0
 _SECOND_S = 2.5
 # No more room than jobs: a claim for more, on its way when they end, would keep their settlement back.
 QUICK = replace(SETTINGS, room=Room(concurrency=JOBS, threads=2, isolates=2), lease_s=LEASE_S, heartbeat_s=0.25)

@@ -138,8 +138,10 @@ async def test_what_a_silent_client_has_locked_is_free_again_within_its_limit(
     engine: PostgresEngine, report: Report
 ) -> None:
     """Each reply of a claim is lost in turn, and nothing passes on that connection any more, not even its end."""
-    took = await asyncio.gather(*(_claim_past_a_silence(engine, number) for number in range(1, MOST_REPLIES)))
+    tried = await asyncio.gather(*(_claim_past_a_silence(engine, number) for number in range(1, MOST_REPLIES)))
+    took = [took_s for took_s in tried if took_s is not None]
 
+    assert took, "no reply was lost: this run shows nothing"
     assert max(took) < FREE_WITHIN_S
     report(
         "silence from the n-th reply of a claim on",
@@ -148,8 +150,8 @@ async def test_what_a_silent_client_has_locked_is_free_again_within_its_limit(
     )
 
 
-async def _claim_past_a_silence(engine: PostgresEngine, number: int) -> float:
-    """Claim under the same token until all jobs are there; how long that took."""
+async def _claim_past_a_silence(engine: PostgresEngine, number: int) -> float | None:
+    """Claim under the same token until all jobs are there; how long that took, None where it has fewer replies."""
     queue = worker = f"silent {number}"
     proxy = engine.proxy()
     store = engine.impatient(proxy, LIMIT_S)
@@ -166,9 +168,10 @@ async def _claim_past_a_silence(engine: PostgresEngine, number: int) -> float:
         except StoreError:
             continue
     took_s = CLOCK.monotonic() - began_s
+    was_lost = proxy.traffic.replies_dropped > 0
     proxy.heal()
     await store.close()
-    return took_s
+    return took_s if was_lost else None
 
 
 @full_only

@@ -99,7 +99,8 @@ async def test_every_call_notices_a_black_hole_within_its_limit_and_works_when_i
     report(
         "the network swallows everything, amid each kind of call",
         injected=len(hangs),
-        note=f"with a limit of {LIMIT_S:g} s noticed after: {noticed}",
+        note=f"with a limit of {LIMIT_S:g} s (on PostgreSQL {SLOW_S:g} s for prune and transaction) "
+        f"noticed after: {noticed}",
     )
 
 

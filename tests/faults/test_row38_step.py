@@ -175,6 +175,35 @@ def test_a_clock_that_is_set_fires_no_tick_twice_and_passes_no_limit(
 
 
 @full_only
+@pytest.mark.parametrize("engine", ["postgres", "redis"], indirect=True)
+def test_a_clock_of_a_server_that_is_set_back_ends_no_lease(arena: Arena, clock: SteppedClock, report: Report) -> None:
+    clock.step(HOUR_S)
+    with arena.fleet() as fleet:
+        host = Host(arena, fleet, clock)
+        held = arena.enqueue([arena.call("once", 2 * LEASE_S) for _ in range(8)])
+        poll(lambda: _started(arena, "once").keys() >= set(held), 20, "they run")
+        holders = {one.pid for one in arena.effects() if one.task == "once"}
+        host.step(0)
+        # Both live on, so that whoever took a lease for over could give its jobs to the other one.
+        poll(lambda: arena.states(held)["completed"] == len(held), 40, "they end")
+        fleet.stop()
+        arena.app.jobs.cancel([job for job, one in arena.records().items() if not one.state.is_terminal])
+        evidence = arena.evidence(fleet)
+
+    evidence = replace(evidence, attempted=list({*evidence.attempted, *evidence.jobs}))
+    assert len(holders) == 2, "one worker had everything: this run shows nothing"
+    assert checker.check(evidence) == []
+    again = sum(len(runs) - 1 for job, runs in checker.runs_by_job(evidence.effects).items() if job in held)
+    assert again == 0
+    report(
+        "the clock of the server and the workers is set back by an hour while both workers run jobs",
+        injected=len(host.steps),
+        figures=figures_of(evidence),
+        note=f"jobs that ran for two leases {len(held)}, of them run again {again}",
+    )
+
+
+@full_only
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     "night",
