@@ -13,19 +13,23 @@ LEFT_OUT: Final[Mapping[Row, str]] = {
     "though enough for the fault to hit some. Tests, workers and servers share two processors, and a run with a soak "
     "of thirty minutes takes about 75 as it is",
     2: "each of 200 places: those beyond the third are tried by chance, as far as they are reached or there is time",
+    3: "one job at most that runs twice for each pause: all that a worker holds is run elsewhere, and may end on both",
     17: "damage from the end of the last commit but one of the log on, which nobody can tell from a write that was cut "
     "short: it is left out without a word, as SQLite does (how often is above). Values that were changed where the "
     "structure of their page is whole: every job is there, and nobody is told (likewise). And a database of more than "
     "4 MiB, which is not read as a whole when it is opened",
     23: "a million jobs, of which 240,000 are run; and claims that are five times as slow at most, whatever is dead: "
-    "dead rows slow them down, so their p10 is bounded up to the number that health tells of",
+    "dead rows slow them down, so their p10 is bounded up to the number that health tells of; it tells of them once "
+    "their session has been open for 30 s, and until then they may be several times as many",
     24: "kills under load with appendfsync everysec, where two seconds of leases and settlements may be gone as well: "
     "it is done at rest, with a sync that hangs. What becomes of leases that a store has forgotten is tried in row 25",
     29: "a migration on Redis: keys of an older version are not brought over, but refused in words and left alone",
     31: "leases of 2 s while answers take up to 2.4 s: workers have the lease there that they have unless they are "
     "told otherwise, 12 s. On the narrow link it is 2 s",
-    35: "a breaker that opens after its threshold and what is in flight: up to its threshold of each worker may come "
-    "first, while what they have to tell each other is on its way",
+    34: "a worker that notices within the time limit of a call: it asks once more on a new connection, which has a "
+    "limit of its own",
+    35: "a breaker that opens after its threshold and what is in flight: less than its threshold of each worker may "
+    "come first, while what they have to tell each other is on its way",
     37: "SQLite, whose processes share one machine and so one clock, which row 38 sets",
     38: "a limit that holds when the clock of a server is set ahead: what the store remembers of it is over then, and "
     "it may be used up once more. On SQLite it holds. And on PostgreSQL and Redis the nights in which clocks change, "
@@ -33,7 +37,8 @@ LEFT_OUT: Final[Mapping[Row, str]] = {
     39: "no operator: Redis with appendfsync always ends when its disk is full, and PostgreSQL where it has no room to "
     "recover from that; somebody has to start them when there is room again. The test does so",
     40: "syncs that fail or are slow on the servers' own disks: what PostgreSQL and Redis do then is theirs",
-    41: "the servers' own disks turned read-only, likewise",
+    41: "the servers' own disks turned read-only, likewise; no operator: the file system is mended, and workers are "
+    "started again, by the test; and a running server on such a disk",
     42: "ten million jobs, which take half an hour: HOLDFAST_BACKLOG=10000000 runs them on SQLite",
     44: "5,000 requests a second, from clients that share two processors with the server; what was reached is above. "
     "And PostgreSQL and Redis: a server that is flooded, and a worker beside it, are tried on SQLite, and stalled "
@@ -50,7 +55,8 @@ LEFT_OUT: Final[Mapping[Row, str]] = {
     "SQLite, and webhooks without a store",
     54: "a noisy neighbour without rate={'tenant': …}: jobs run by priority and age, whoever's they are, so that "
     "others wait. With it, floods are tried on SQLite and in memory, not on servers. Breakers apart: a task has one "
-    "for all tenants, so that one whose jobs fail opens it for the others, unless each has tasks with their own",
+    "for all tenants, so that one whose jobs fail opens it for the others, unless each has tasks with their own; "
+    "likewise a plain rate",
     55: "the running server: it has no route that claims, settles or renews a lease. A forged worker has to reach the "
     "store, and there it is tried",
     56: "the running server: it sends webhooks, and takes none. What receivers are given to check them by is tried, "
@@ -70,7 +76,10 @@ def left_out(soaked_minutes: Sequence[float]) -> dict[Row, str]:
 def _of_soak(minutes: Sequence[float]) -> str:
     if not minutes:
         return "all of it: it is part of a whole run alone"
-    flat = "of what has to stay flat the first third, in which everything fills up: it is not judged"
+    flat = (
+        "of what has to stay flat the first third, in which everything fills up: it is not judged. And the minute "
+        "between two prunings: jobs are kept for 20 s there, and pruned every five"
+    )
     if (shortest := min(minutes)) >= _WANTED_MINUTES:
         return flat
     return (

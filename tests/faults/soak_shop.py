@@ -114,9 +114,10 @@ def open_shop(url: str, folder: Path, keep_s: float) -> App:
     return app
 
 
-# Scaled down with the time for which jobs are kept: a worker that prunes once a minute, and is killed by chance before
-# it does, leaves two or three times as many as there should be, and no look from outside could tell that from a leak.
-maintenance._PRUNE_EVERY_S = 5.0
+if FOLDER in os.environ:  # a process of a soak
+    # Scaled down with the time for which jobs are kept: a worker that prunes once a minute, and is killed by chance
+    # before it does, leaves two or three times as many as there should be, and from outside that looks like a leak.
+    maintenance._PRUNE_EVERY_S = 5.0
 app = open_shop(
     os.environ.get("HOLDFAST_URL", "memory://"),
     Path(os.environ.get(FOLDER, os.devnull)),

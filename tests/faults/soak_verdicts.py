@@ -55,7 +55,7 @@ SAW: Final = Level(share=0.35, floor=8.0, by="peaks")
 """MiB of tables, which grow until jobs are pruned, and of logs, which grow until they are cut: whatever is never cut
 grows by half from the middle third to the last, and how high a peak is depends on what was going on just then."""
 DEAD: Final = Level(share=0.5, floor=10_000, by="valleys")
-"""Rows that wait for PostgreSQL to clean up, which it does once a minute. How many there are by then depends on what
+"""Rows that wait for PostgreSQL to clean up, which it does now and then. How many there are by then depends on what
 was pruned just before, and a look may meet any of it; what is left afterwards is what it could not remove. The floor is
 the work of three seconds."""
 
