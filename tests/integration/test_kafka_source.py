@@ -158,6 +158,30 @@ async def test_an_owner_that_takes_too_long_loses_its_partitions(
     assert "were not given back within 0.2 s" in caplog.text
 
 
+async def test_what_an_owner_that_takes_too_long_has_committed_meanwhile_is_committed(
+    kafka: KafkaBroker, kafka_topic: KafkaTopic, new_source: NewSource
+) -> None:
+    one = new_source(rebalance_s=1.0)
+
+    class Slow(Books):
+        async def revoked(self, places: Collection[Place]) -> Mapping[Place, Progress]:
+            await one.commit({place: Progress(position=4) for place in places})
+            self.told.append(("committed", set(places)))
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    kafka.create_topic(kafka_topic.name, 2)
+    slow = Slow()
+    for partition in range(2):
+        write(kafka, kafka_topic.name, *[b"%d" % n for n in range(9)], partition=partition)
+    await one.open(kafka_topic.name, [], slow)
+    await received(one, 18)
+    quick = await joined(new_source(), kafka_topic)
+    places = set(quick.owned)
+    assert [what for what in slow.told if what[0] != "assigned"] == [("committed", places), ("lost", places)]
+    assert list(quick.owned.values()) == [4]
+
+
 async def test_a_partition_that_comes_back_is_read_though_it_was_paused_when_it_went(
     kafka: KafkaBroker, kafka_topic: KafkaTopic, new_source: NewSource
 ) -> None:

@@ -8,7 +8,7 @@ import logging
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -514,8 +514,25 @@ async def test_an_owner_that_takes_too_long_loses_its_shards(lab: RedisLab, capl
     assert "were not given up within 0.1 s" in caplog.text
 
 
+async def test_what_an_owner_that_takes_too_long_has_committed_meanwhile_is_committed(lab: RedisLab) -> None:
+    topic = await lab.topic(2)
+    slow = _Slow(lab, lab.source(topic, handover_s=1.0))
+    await slow.source.open(topic, [], slow)
+    await own(slow, 2)
+    for partition in range(2):
+        await send(slow.source, topic, *numbers(9), partition=partition)
+    await slow.take(18)
+    slow.finished_late = [message for message in slow.received if int(message.value or b"") < 4]
+    other = await lab.join(topic)
+    await together(slow, other, until=lambda: len(other.received) == 5)
+    assert (len(slow.lost_places), values(other.received)) == (1, numbers(5, first=4))
+
+
 class _Slow(Member):
+    finished_late: Sequence[Message] = ()
+
     async def revoked(self, places: Any) -> Any:
+        await self.finish(*[message for message in self.finished_late if message.place in places])
         await asyncio.get_running_loop().create_future()
 
 

@@ -59,8 +59,9 @@ class Errands:
 
     `on_done` is told of each when it is written; `on_refused` of one whose messages the server will never take;
     `on_left_out` of one whose copy for the DLQ it will never take; and `on_lost` of one whose partition is somebody
-    else's by now. A store or a server that is away, or that has to be mended, is waited for. A letter that the store
-    will never take must not keep a stream: it goes without its history, and in the worst case to the DLQ alone.
+    else's by now, or was meanwhile. A store or a server that is away, or that has to be mended, is waited for. A letter
+    that the store will never take must not keep a stream: it goes without its history, and in the worst case to the DLQ
+    alone.
     """
 
     def __init__(
@@ -251,7 +252,15 @@ class Errands:
     async def _commit(self, errand: Errand, sends: Sequence[Outgoing]) -> None:
         assert errand.commits is not None  # noqa: S101 - only those come here
         progress = dict([errand.commits])
-        await self._insist(lambda: self._source.transact(sends, progress), SourceError)
+        delivery = errand.delivery
+
+        async def transact() -> None:
+            # The source knows the place alone: it may be ours again, and begun anew from before this batch.
+            if delivery.id not in delivery.part.held:
+                raise LeaseLost(f"{delivery.id} is not in our hands any more")
+            await self._source.transact(sends, progress)
+
+        await self._insist(transact, SourceError)
 
     async def _insist(self, call: Callable[[], Awaitable[T]], away: type[Exception]) -> T:
         tries = 0

@@ -26,7 +26,6 @@ class Part:
         "held",
         "is_dirty",
         "is_retry",
-        "is_handed_over",
         "is_revoked",
         "is_waiting",
         "lag",
@@ -71,8 +70,6 @@ class Part:
         """Whether there is progress that is not committed."""
         self.is_revoked = False
         """Whether nothing more of it is begun."""
-        self.is_handed_over = False
-        """Whether its progress is told to who asked for it, and not committed by us."""
         self.is_waiting = False
         """Whether nothing is begun yet, as it is not known whether it has suspects."""
         self.suspects = range(0)

@@ -41,6 +41,8 @@ _REPORT_S: Final = 1.0
 _CLEAN_UP_S: Final = 5.0
 _RUN_OUT_S: Final = 2.0
 """How long a stop or a hand-over goes on with messages that others have overtaken: a key may have any number."""
+_CROSS_S: Final = 1.0
+"""How long the answer to a hand-over waits for the commit before it."""
 _AGAIN: Final = Backoff(initial_delay=0.1, multiplier=2.0, max_delay=5.0, min_delay=0.05)
 
 NewRunner = Callable[[StreamSpec, Callable[[], None]], Runner]
@@ -75,6 +77,7 @@ class StreamPump:
         self._has_room = asyncio.Event()
         self._progressed = asyncio.Event()
         self._to_commit = asyncio.Event()
+        self._committing = asyncio.Lock()
         self._is_open = False
         self._has_nothing = False
         """Whether the source had nothing when it was asked last."""
@@ -94,7 +97,7 @@ class StreamPump:
             on_done=self._written,
             on_refused=self._refused,
             on_left_out=self._left_out,
-            on_lost=lambda errand: self.lost([errand.delivery.place]),
+            on_lost=self._taken,
             on_trouble=self._note_error,
         )
         self._flow = Flow(
@@ -346,6 +349,12 @@ class StreamPump:
         self._note_error(str(error))
         _logger.error("stream %s: of %s the DLQ takes no copy: %s", self.spec.name, errand.delivery.id, error)
 
+    def _taken(self, errand: Errand) -> None:
+        """Its partition is somebody else's, or it is ours anew and begins where it was."""
+        place = errand.delivery.place
+        if self._flow.parts.get(place) is errand.delivery.part:
+            self.lost([place])
+
     # ---- the owner of partitions
 
     def assigned(self, positions: Mapping[Place, int]) -> None:
@@ -356,10 +365,11 @@ class StreamPump:
         self._wake.set()
 
     async def revoked(self, places: Collection[Place]) -> Mapping[Place, Progress]:
-        """Finish what is running, and say how far each came; when the source waits no longer, stop it."""
+        """Finish what is running, and say how far each came; when the source waits no longer, stop it.
+
+        What is finished meanwhile is committed as ever: an answer that is too late is heard by nobody.
+        """
         parts = self._flow.let_run_out(places)
-        for part in parts:
-            part.is_handed_over = True
         try:
             with suppress(TimeoutError):
                 async with self._clock.timeout(_RUN_OUT_S):
@@ -367,11 +377,18 @@ class StreamPump:
             self._flow.leave_overtaken(parts)
             await self._run_out(parts)
             await self._watch.revoked(parts)
+            await self._end_of_commit()
             return {part.place: part.take_progress() for part in parts}
         finally:
             self.runner.stop([one for part in parts for one in part.held], "cancelled")
             self._flow.remove(parts)
             self._wake.set()
+
+    async def _end_of_commit(self) -> None:
+        """Of the one under way: it must not come after the answer, which is to have what it could not commit."""
+        with suppress(TimeoutError):
+            async with self._clock.timeout(_CROSS_S), self._committing:
+                pass
 
     async def _run_out(self, parts: Sequence[Part]) -> None:
         while any(part.held for part in parts):
@@ -408,7 +425,8 @@ class StreamPump:
                 continue
             began_s = self._clock.monotonic()
             try:
-                await self._commit_now()
+                async with self._committing:
+                    await self._commit_all(list(self._flow.parts.values()))
                 if tries:
                     _logger.info("stream %s: what is finished is committed again", self.spec.name)
                 tries = 0
@@ -422,10 +440,6 @@ class StreamPump:
                     _logger.warning(known, self.spec.name, error)
                 self._to_commit.set()
                 await self._clock.asleep(_AGAIN.delay(tries, rng=self._rng))
-
-    async def _commit_now(self) -> None:
-        """All but what is about to be handed over: that is in the answer to who asked for it."""
-        await self._commit_all([part for part in self._flow.parts.values() if not part.is_handed_over])
 
     async def _commit_all(self, parts: Sequence[Part]) -> None:
         dirty = [part for part in parts if part.is_dirty]

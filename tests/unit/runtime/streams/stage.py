@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from msgspec.structs import replace
+
 from holdfast.app import App
 from holdfast.ports import Enqueued, Lag, Owner, Progress, Query, Source, SourceCapabilities
 from holdfast.runtime.counts import Counts
@@ -60,6 +62,9 @@ class WatchedSource:
         self.lost_replies: dict[str, list[Exception]] = {}
         """What they raise after they have done it."""
         self.hanging: set[str] = set()
+        self.gates: dict[str, asyncio.Event] = {}
+        """What calls of a verb wait for before they do anything."""
+        self.has_positions = True
         self.check: Callable[[Outgoing], None] = lambda message: None
         """Raises what the server answers to a message that it does not take."""
         self.pauses: list[tuple[float, str, Place]] = []
@@ -68,6 +73,8 @@ class WatchedSource:
         self.calls[verb] += 1
         if verb in self.hanging:
             await asyncio.get_running_loop().create_future()
+        if verb in self.gates:
+            await self.gates[verb].wait()
         if self.faults.get(verb):
             raise self.faults[verb].pop(0)
         answer = await call()
@@ -77,7 +84,7 @@ class WatchedSource:
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        return self.inner.capabilities
+        return replace(self.inner.capabilities, has_positions=self.has_positions)
 
     async def open(self, topic: str, ours: Sequence[str], owner: Owner) -> None:
         await self._pass("open", lambda: self.inner.open(topic, ours, owner))
@@ -169,7 +176,7 @@ class Consumer:
             target="",
             lease_s=30.0,
             on_settled=on_settled,
-            on_values=lambda reply: list(self._guards.absorb(reply.values, reply.now)).clear(),
+            on_values=lambda reply: list(self._guards.absorb(reply)).clear(),
             is_replaceable=self._is_replaceable,
             counts=Counts(),
             asking=asyncio.Lock(),

@@ -301,6 +301,31 @@ async def test_a_transaction_of_a_partition_that_was_lost_is_dropped() -> None:
         assert copies(stage) == list(range(5))
 
 
+async def test_a_transaction_of_a_lost_partition_is_not_made_when_the_partition_has_come_back() -> None:
+    async with staged() as stage:
+        send_many(stage, 5)
+        consumer = stage.consuming(copying, batch=10, transactional=True)
+        consumer.source.faults["transact"] = [SourceAway("coordinator is moving")]
+        await stage.until(lambda: consumer.source.calls["transact"] == 1)
+        stage.broker.expel(consumer.source.inner)  # it joins again before the next try
+        await stage.rest()
+        assert (copies(stage), stage.position()) == (list(range(5)), 5)
+        assert stage.log == [("transact", 5, 5)]
+
+
+async def test_a_transaction_that_waits_for_the_inbox_is_not_made_when_its_partition_has_come_back() -> None:
+    async with staged() as stage:
+        send_many(stage, 5, poison=2)
+        consumer = stage.consuming(copying, batch=10, transactional=True, bisect=True)
+        stage.store.fail("enqueue")
+        await stage.until(lambda: consumer.pump._errands.is_busy)
+        stage.broker.expel(consumer.source.inner)
+        await stage.wait(1.0)
+        stage.store.mend()
+        await stage.rest()
+        assert (copies(stage), stage.position(), len(await stage.letters())) == ([0, 1, 3, 4], 5, 1)
+
+
 def refuse_large(limit: int) -> Callable[[Outgoing], None]:
     def check(message: Outgoing) -> None:
         if message.topic == "copies" and int(message.value or b"") >= limit:

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from holdfast.errors import Permanent, Transient
+from holdfast.errors import Permanent, SourceAway, Transient
 from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Progress
 from holdfast.types import Message
@@ -95,6 +95,61 @@ async def test_a_handler_that_takes_too_long_is_stopped_and_nothing_of_it_is_com
         gates.open(0, 1)
         await stage.rest()
         assert gates.done == Counter([0, 1])
+
+
+async def test_what_is_finished_before_a_hand_over_takes_too_long_is_not_done_again() -> None:
+    async with staged(partitions=2) as stage:
+        gates = Gates()
+        send_keyed(stage, 6, partitions=2)
+        spec = stage.stream(gates.handle)
+        first = stage.consumer(spec, handover_s=5.0)
+        await stage.until(lambda: len(gates.began) == 6)
+        revoking = asyncio.create_task(first.pump.revoked([(TOPIC, 0), (TOPIC, 1)]))
+        await stage.wait(1.0)
+        gates.open(0, 1, 3, 4, 5)  # 2 is stuck, and 4 is behind it
+        await stage.wait(4.0)
+        assert not revoking.done()
+        revoking.cancel()
+        await stage.quiet()
+        assert (stage.position(0), stage.position(1)) == (1, 3)
+        assert (gates.cancelled, first.flow.in_flight) == ([2], 0)
+
+
+@pytest.mark.parametrize("error", [None, SourceAway("no answer")])
+async def test_the_answer_waits_for_the_commit_that_is_under_way_and_has_what_that_could_not_commit(
+    error: SourceAway | None,
+) -> None:
+    async with staged() as stage:
+        gates, gate = Gates(), asyncio.Event()
+        stage.on_source = lambda source: setattr(source, "has_positions", False)
+        send_keyed(stage, 2)
+        first = stage.consuming(gates.handle)
+        first.source.gates["commit"] = gate
+        gates.open(0)
+        await stage.until(lambda: first.source.calls["commit"] == 1)
+        revoking = asyncio.create_task(first.pump.revoked([(TOPIC, 0)]))
+        gates.open(1)
+        await stage.wait(0.5)
+        assert (gates.done, revoking.done()) == (Counter([0, 1]), False)
+        first.source.faults["commit"] = [error] if error else []
+        gate.set()
+        await stage.quiet()
+        progress = revoking.result()[TOPIC, 0]
+        assert (progress.position, sorted(progress.finished)) == (2, [0, 1] if error else [1])
+
+
+async def test_a_commit_that_hangs_does_not_keep_the_answer_until_it_is_too_late() -> None:
+    async with staged() as stage:
+        gates = Gates()
+        send_keyed(stage, 2)
+        first = stage.consuming(gates.handle)
+        first.source.hanging.add("commit")
+        gates.open(0)
+        await stage.until(lambda: first.source.calls["commit"] == 1)
+        revoking = asyncio.create_task(first.pump.revoked([(TOPIC, 0)]))
+        gates.open(1)
+        await stage.wait(2.0)
+        assert revoking.result() == {(TOPIC, 0): Progress(position=2)}
 
 
 async def test_of_a_lost_partition_runs_are_stopped_and_late_results_ignored() -> None:

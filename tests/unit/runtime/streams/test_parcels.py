@@ -22,6 +22,17 @@ from tests.faults.stream_shop import LEDGER, STREAMS, TARGET, Order, StreamPlan
 
 PLAN = StreamPlan(url="memory://orders", kind="copy", copies_to="copies", batch=10)
 ENTRY = (1_700_000_000_000 << 64) + 3
+DISCARDING = """
+from holdfast import App, Discard
+from holdfast.streams import Outputs
+
+app = App("memory://")
+
+@app.stream("memory://orders", name="bill", group="billing")
+async def bill(n: int, outputs: Outputs) -> Discard:
+    outputs.send("copies", n)
+    return Discard("nothing else to do")
+"""
 
 
 def _values(app: App) -> Values:
@@ -76,6 +87,23 @@ async def test_a_handler_runs_there_and_what_it_sends_comes_back(isolates: Isola
     assert [(one.n, one.what) for one in StreamLedger(tmp_path / "handled").read()] == [
         (1, "start"), (2, "start"), (1, "end"), (2, "end"),
     ]  # fmt: skip
+
+
+async def test_what_a_run_sends_there_comes_back_if_it_is_discarded_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "discarding_shop.py").write_text(DISCARDING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    given = _values(App("memory://"))
+    delivery = _delivery(Message("orders", 0, 0, None, b"7"))
+    isolates = Isolates(1, "discarding_shop:app", _note, SystemClock(), 1.0, "a worker")
+    ended = await isolates.run(given.pack(delivery), 30.0, lambda: None, is_message=True)
+    await isolates.close()
+    assert ended is not None
+    assert ended.discard == "nothing else to do"
+    given.take_outputs(delivery, ended.outputs)
+    assert delivery.outputs is not None
+    assert delivery.outputs.messages == [Outgoing("copies", b"7")]
 
 
 async def test_what_cannot_be_decoded_there_is_invalid_and_sends_nothing(isolates: Isolates) -> None:
