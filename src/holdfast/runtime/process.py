@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn, Protocol
@@ -34,6 +35,12 @@ CANNOT_START = 2
 
 CHILD_OF = "--child-of="
 """How a process is told who has started it."""
+
+_FAILED = 1
+"""The exit code of a program that an exception has ended."""
+
+_STRAYS_S = 2.0
+"""Enough to clean up; no part of the grace time, as no run of a job is waited for any more."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -70,9 +77,18 @@ def main(beside: Callable[[Any, Worker], Companion | None] | None = None) -> Non
     except Exception as error:  # loading runs the user's own code
         _leave(CANNOT_START, f"{type(error).__name__}: {error}{place_of(error)}")
     _logger.info("worker process %d is running %s", os.getpid(), target)
-    code = asyncio.run(_work(worker, companion))
-    if code == Exit.DRAINED:
-        app.close()  # the last one out moves SQLite's log into the file; a hanging thread would still need the store
+    with asyncio.Runner() as runner:
+        try:
+            code = runner.run(_work(worker, companion))
+        except Exception:  # a startup hook has failed, say
+            _logger.critical("the worker has failed", exc_info=True)
+            code = _FAILED
+        if code != Exit.DRAINED:
+            _leave(code)  # what does not end, such as a job's own thread, is not to be waited for beyond its lease
+        has_ended = threading.Event()
+        threading.Thread(target=_leave_in_time, args=(code, has_ended), name="holdfast-end", daemon=True).start()
+    has_ended.set()
+    app.close()  # the last one out moves SQLite's log into the file; a hanging thread would still need the store
     _leave(code)
 
 
@@ -107,8 +123,6 @@ async def _work(worker: Worker, companion: Companion | None) -> int:
         (ended,) = await asyncio.gather(beside, return_exceptions=True)
         if isinstance(ended, Exception):
             _logger.error("what ran beside the worker has failed", exc_info=ended)
-    if code != Exit.DRAINED:
-        _leave(code)  # asyncio would wait for what does not end, such as a job's own thread, beyond its lease
     return code
 
 
@@ -119,14 +133,22 @@ def _hear_for_itself() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def _leave_in_time(code: int, has_ended: threading.Event) -> None:
+    """Leave if asyncio does not end soon: it cancels what is left of tasks, and waits for them and for threads."""
+    if not SystemClock().wait(has_ended, _STRAYS_S):
+        _leave(code, "what jobs or hooks have left behind, in a task or thread of their own, does not end: leaving it")
+
+
 def _leave(code: int, why: str = "") -> NoReturn:
     """Exit without waiting for threads: one that hangs in a job must not keep the process."""
-    if why:
-        print(f"holdfast worker: {why}", file=sys.stderr)  # noqa: T201
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    try:
+        if why:
+            print(f"holdfast worker: {why}", file=sys.stderr)  # noqa: T201
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)  # also when nobody reads what it says any more
 
 
 if __name__ == "__main__":

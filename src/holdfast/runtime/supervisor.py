@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 
 from holdfast.ports import Clock
 from holdfast.runtime.exposition import Metric
+from holdfast.runtime.isolates import SCARCE
 from holdfast.runtime.process import CANNOT_START, CHILD_OF
 from holdfast.runtime.reports import REPORTS_TO, SILENT_S, Line, metrics_of
 from holdfast.runtime.worker import Exit, WorkerSettings
@@ -27,7 +27,9 @@ PROCESS = "holdfast.runtime.process"
 
 _LOOK_S = 0.1
 _RELOAD_LOOK_S = 0.5
+_STOP_LOOK_S = 0.02
 _LONGEST_PAUSE_S = 30.0
+_DOUBLINGS = 10
 _LIVED_S = 3.0
 _KILL_AFTER_S = 10.0
 
@@ -66,7 +68,6 @@ class Supervisor:
         self._places = [_Place(clock, is_probed=is_probed) for _ in range(count)]
         self._looked_s = clock.monotonic()
         self._signals: list[int] = []
-        self._wake = threading.Event()
         self._watch = watch
         self.restarts = 0
 
@@ -81,7 +82,7 @@ class Supervisor:
             if code is not None:
                 self._stop_all()
                 return code
-            self._clock.wait(self._wake, _LOOK_S)
+            self._clock.sleep(_LOOK_S)
             if self._watch is not None and self._clock.monotonic() - looked_s >= _RELOAD_LOOK_S:
                 looked_s = self._clock.monotonic()
                 if (now := self._stamps()) != stamps:
@@ -113,8 +114,7 @@ class Supervisor:
     # ---- inside
 
     def _on_signal(self, number: int, _frame: object) -> None:
-        self._signals.append(number)
-        self._wake.set()
+        self._signals.append(number)  # no more: what takes a lock may find that the thread it has interrupted holds it
 
     def _start_missing(self) -> int | None:
         """Start what is not running; the exit code when that is hopeless."""
@@ -130,8 +130,18 @@ class Supervisor:
                 if is_held:
                     place.hold()
             if place.is_due:
-                place.start(self._command)
+                self._start(place)
         return None
+
+    def _start(self, place: _Place) -> None:
+        """Start a process, or put it off while the machine has none to give: the others have work to do."""
+        try:
+            place.start(self._command)
+        except OSError as error:
+            if error.errno not in SCARCE:  # as when the program is gone: that does not pass
+                raise
+            _logger.error("no worker process can be started for now: %s", error)
+            place.put_off()
 
     def _hear(self) -> None:
         self._looked_s = self._clock.monotonic()
@@ -162,8 +172,7 @@ class Supervisor:
                 for place in self._places:
                     place.wait()
                 return 128 + self._signals[-1] if is_second else Exit.RELEASED
-            self._wake.clear()
-            self._clock.wait(self._wake, 0.02)
+            self._clock.sleep(_STOP_LOOK_S)
         return max((place.code for place in self._places), default=0)
 
     def _stamps(self) -> dict[str, float]:
@@ -253,8 +262,18 @@ class _Place:
         is_stable = code != CANNOT_START and now_s - self._started_s >= _LIVED_S
         self._has_lived = self._has_lived or is_stable
         self._failures = 0 if is_stable or code == Exit.REPLACE else self._failures + 1
-        self._due_s = now_s + min(_LONGEST_PAUSE_S, 0.1 * 2**self._failures if self._failures > 1 else 0.0)
+        self._due_s = now_s + self._pause_s
         return code
+
+    def put_off(self) -> None:
+        """It could not be started."""
+        self._failures += 1
+        self._due_s = self._clock.monotonic() + self._pause_s
+
+    @property
+    def _pause_s(self) -> float:
+        doublings = min(self._failures, _DOUBLINGS)  # a power of a day's failures is beyond what a float can hold
+        return min(_LONGEST_PAUSE_S, 0.1 * 2**doublings) if doublings > 1 else 0.0
 
     def hold(self) -> None:
         """Do not start it again until released."""

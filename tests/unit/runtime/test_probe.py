@@ -183,6 +183,22 @@ def test_a_process_that_is_gone_says_nothing_any_more() -> None:
         assert (line.report, line.why_not_live(), line.why_not_ready()) == (None, "", "no process has begun")
 
 
+def test_a_process_that_could_not_be_started_leaves_nothing_open_and_is_not_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock()
+    line = Line(clock, is_open=True)
+    ends = os.pipe()
+    monkeypatch.setattr(os, "pipe", lambda: ends)
+    with pytest.raises(BlockingIOError), line.opened():
+        raise BlockingIOError
+    for fd in ends:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+    clock.advance(61.0)
+    assert (line.why_not_live(), line.why_not_ready()) == ("", "no process has begun")
+
+
 def test_metrics_are_those_of_each_process() -> None:
     clock = ManualClock()
     with line_to(clock) as (line, fd):

@@ -1,4 +1,4 @@
-"""A worker process whose store has gone is gone with its lease, whatever its jobs do."""
+"""A worker process whose store has gone is gone with its lease, and one that has drained ends, whatever its jobs do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.runtime.process import CANNOT_START
 from holdfast.runtime.worker import Exit, WorkerSettings
 
 SHOP = """
-import asyncio, contextlib, ctypes, threading
+import asyncio, contextlib, ctypes, os, signal, threading
 from holdfast import App
 from holdfast.testing.faulty import FaultyStore
 
@@ -51,6 +51,47 @@ async def on_a_thread_of_its_own():
 def crash():
     ctypes.string_at(0)
 
+left = []
+
+def leave(stray):
+    left.append(asyncio.ensure_future(stray))
+    os.kill(os.getpid(), signal.SIGTERM)
+
+@app.task
+async def leaves_a_thread():
+    leave(asyncio.to_thread(threading.Event().wait))
+
+@app.task
+async def leaves_a_task():
+    async def stray():
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+    leave(stray())
+
+@app.task
+async def leaves_a_task_that_blocks():
+    async def stray():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            threading.Event().wait()
+    leave(stray())
+
+@app.task
+async def leaves_a_task_that_cleans_up():
+    async def stray():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.to_thread(print, "cleaned up")
+    leave(stray())
+
+@app.task
+async def prints():
+    print("paid")
+    os.kill(os.getpid(), signal.SIGTERM)
+
 @app.on_startup
 async def begin():
     await %s.aenqueue()
@@ -59,6 +100,7 @@ async def begin():
 async def end():
     %s
 """
+LEFT = ["leaves_a_thread", "leaves_a_task", "leaves_a_task_that_blocks"]
 ENDLESS = ["stubborn", "blocking", "on_a_thread", "on_a_thread_of_its_own"]
 
 
@@ -69,13 +111,12 @@ def ended(folder: Path, task: str, on_shutdown: str = "pass") -> tuple[int, str]
     process = subprocess.run(
         [sys.executable, "-m", "holdfast.runtime.process", "shop:app", settings],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
         timeout=30,
         check=False,
     )
-    return process.returncode, process.stderr
+    return process.returncode, process.stdout + process.stderr
 
 
 @pytest.mark.parametrize("task", ENDLESS)
@@ -95,6 +136,54 @@ def test_a_process_that_crashes_in_native_code_says_where(tmp_path: Path) -> Non
 def test_a_hook_that_does_not_end_keeps_no_job_beyond_its_lease(tmp_path: Path) -> None:
     code, _ = ended(tmp_path, "on_a_thread", on_shutdown="await asyncio.Event().wait()")
     assert code == Exit.REPLACE
+
+
+@pytest.mark.parametrize("task", LEFT)
+def test_a_process_that_has_drained_ends_whatever_a_job_has_left_behind(tmp_path: Path, task: str) -> None:
+    code, said = ended(tmp_path, task)
+    assert code == Exit.DRAINED
+    assert "does not end" in said
+
+
+def test_what_a_job_has_left_behind_may_clean_up_when_the_process_has_drained(tmp_path: Path) -> None:
+    code, said = ended(tmp_path, "leaves_a_task_that_cleans_up")
+    assert code == Exit.DRAINED
+    assert "cleaned up" in said
+    assert "does not end" not in said
+
+
+def test_a_process_whose_startup_hook_fails_ends_whatever_the_hook_has_left_behind(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("""
+import asyncio, threading
+from holdfast import App
+
+app = App("memory://")
+
+@app.on_startup
+async def begin():
+    asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
+    raise RuntimeError("no luck")
+""")
+    command = [sys.executable, "-m", "holdfast.runtime.process", "shop:app", "{}"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
+    assert ended.returncode == 1
+    assert "Traceback" in ended.stderr
+    assert "RuntimeError: no luck" in ended.stderr
+
+
+def test_a_process_whose_output_nobody_reads_any_more_ends_as_it_should(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # what is printed is written at the end
+    (tmp_path / "shop.py").write_text(SHOP % ("prints", "pass"))
+    command = [sys.executable, "-m", "holdfast.runtime.process", "shop:app", "{}"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ended = subprocess.run(command, cwd=tmp_path, stdout=writer, timeout=20, check=False)
+    finally:
+        os.close(writer)
+    assert ended.returncode == Exit.DRAINED
 
 
 def test_a_process_that_is_stopped_before_it_has_begun_has_drained(tmp_path: Path) -> None:

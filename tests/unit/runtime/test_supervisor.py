@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from holdfast.clock import SystemClock
+from holdfast.runtime.supervisor import Supervisor
+from holdfast.runtime.worker import WorkerSettings
+from holdfast.testing import ManualClock
 
-DRIVER = """
-import logging, os, sys
+DRIVER = '''
+import errno, logging, os, signal, subprocess, sys
 from pathlib import Path
 from holdfast.clock import SystemClock
 from holdfast.runtime import supervisor as module
@@ -25,11 +30,37 @@ from holdfast.runtime.worker import WorkerSettings
 logging.basicConfig(level="INFO")
 if "LIVED_S" in os.environ:
     module._LIVED_S = float(os.environ["LIVED_S"])
+
+class Signalled(SystemClock):
+    """SIGTERM comes at the worst moment of each wait: when the lock of what is waited for is held."""
+
+    def wait(self, event, seconds):
+        with event._cond:
+            signal.raise_signal(signal.SIGTERM)
+        return event.wait(seconds)
+
+    def sleep(self, seconds):
+        signal.raise_signal(signal.SIGTERM)
+
+class Scarce(subprocess.Popen):
+    """The machine has no second process to give when it is asked for the first time."""
+
+    asked = 0
+
+    def __init__(self, *args, **kwargs):
+        Scarce.asked += 1
+        if Scarce.asked == 2:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        super().__init__(*args, **kwargs)
+
+if "SCARCE" in os.environ:
+    subprocess.Popen = Scarce
+clock = Signalled() if "SIGNALLED" in os.environ else SystemClock()
 count, grace_s, watch = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
 settings = WorkerSettings(grace_s=grace_s, room=Room(threads=2), queues=("default",))
-supervisor = Supervisor("shop:app", settings, count, SystemClock(), watch=Path(watch[0]) if watch else None)
+supervisor = Supervisor("shop:app", settings, count, clock, watch=Path(watch[0]) if watch else None)
 sys.exit(supervisor.run())
-"""
+'''
 
 SHOP = """
 import asyncio, os, threading
@@ -171,6 +202,14 @@ def test_a_second_signal_ends_everything_at_once(supervised: Supervised) -> None
     assert supervised.lines("stopped") == []
 
 
+def test_signals_that_come_in_the_middle_of_a_wait_are_heard(
+    supervised: Supervised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIGNALLED", "1")
+    supervised.start(1, grace_s=60.0)
+    assert supervised.wait() == 128 + signal.SIGTERM
+
+
 def test_a_process_with_a_thread_that_hangs_is_replaced_at_once(supervised: Supervised) -> None:
     supervised.write("if is_first: await overdue.aenqueue()")
     supervised.start(1, grace_s=5.0)
@@ -215,6 +254,60 @@ def test_a_process_that_is_slow_to_find_out_that_it_cannot_start_has_never_worke
     supervised.start(1)
     assert supervised.wait() == 2
     assert "started again" not in supervised.errors
+
+
+def test_a_process_that_the_machine_cannot_give_is_started_later_and_the_others_go_on(
+    supervised: Supervised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCARCE", "1")
+    supervised.start(2)
+    supervised.until(lambda: len(supervised.started()) == 2)
+    supervised.send()
+    assert supervised.wait() == 0
+    assert len(supervised.lines("stopped")) == 2
+    assert f"no worker process can be started for now: [Errno {errno.EAGAIN}]" in supervised.errors
+
+
+class Night(ManualClock):
+    """Each look of the supervisor is half a minute after the last one; then SIGTERM comes."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self._left = looks
+
+    def sleep(self, seconds: float) -> None:
+        self._left -= 1
+        if self._left == 0:
+            signal.raise_signal(signal.SIGTERM)
+        super().sleep(30.0)
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_machine_without_processes_is_asked_for_one_for_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def none_left(*_: object, **__: object) -> NoReturn:
+        asked.append(1)
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(subprocess, "Popen", none_left)
+    assert Supervisor("shop:app", WorkerSettings(), 1, Night(looks=1_100)).run() == 0
+    assert len(asked) == 1_100
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_program_that_is_gone_ends_the_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nothing/of/the/kind")
+    with pytest.raises(FileNotFoundError):
+        Supervisor("shop:app", WorkerSettings(), 1, Night(looks=2)).run()
 
 
 def test_processes_that_worked_are_replaced_at_once_however_often_they_are_killed(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -34,6 +33,9 @@ _ENDS: Final = {
     Exit.RELEASED: "stopped: the grace time ran out, and what was still running was given back",
     Exit.REPLACE: "stopped: a worker lost its lease or hung, and what it had is run again elsewhere",
 }
+
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+_LOOK_S: Final = 0.1
 
 
 def _settings(fn: Callable[..., None]) -> Callable[..., None]:
@@ -248,20 +250,29 @@ def _checked_or_broken(target: str, streams: tuple[str, ...] | None) -> dict[str
 def opened_patiently(app: App, clock: Clock) -> Capabilities:
     """Open the store. One that is away is waited for, as machines come up in any order; Ctrl-C or SIGTERM ends that."""
     outage = Outage(clock, chance)
-    stopped = threading.Event()
-    while True:
-        try:
-            capabilities = app.store.capabilities
-        except StoreAway as error:
-            pause_s = outage.fails("start", error)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: stopped.set())
-            if clock.wait(stopped, pause_s):
+    signals: list[int] = []
+    kept: dict[int, Any] = {}
+    try:
+        while True:
+            try:
+                capabilities = app.store.capabilities
+            except StoreAway as error:
+                due_s = clock.monotonic() + outage.fails("start", error)
+                if not kept:
+                    # It only takes note: what takes a lock may find that the thread it has interrupted holds it.
+                    kept = {one: signal.signal(one, lambda number, _: signals.append(number)) for one in _ENDING}
+                while not signals and (left_s := due_s - clock.monotonic()) > 0:
+                    clock.sleep(min(left_s, _LOOK_S))
+            else:
+                outage.works("start")
+                if not signals:
+                    return capabilities
+            if signals:
                 say("stopped: nothing had begun")
                 click.get_current_context().exit(Exit.DRAINED)
-        else:
-            outage.works("start")
-            return capabilities
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 def tell_start(start: dict[str, Any], settings: WorkerSettings) -> None:
