@@ -82,6 +82,7 @@ class Pen:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         with self._mutex:
             self._check_open()
+            self._start_thread()
             self._waiting.append(Ask(run, jobs, future))
             if self._holder is None:
                 self._pass_pen()
@@ -114,25 +115,28 @@ class Pen:
         heir = self._waiting[0] if self._waiting else None
         if heir is None:
             self._holder = None
+            if self._is_closed:  # the thread was there for those behind the last one
+                self._wake.release()
         elif heir.woken is not None:
             heir.woken.release()
             self._holder = heir
         else:
-            self._holder = self._wake_thread()
+            self._wake.release()
+            self._holder = self._thread
 
-    def _wake_thread(self) -> threading.Thread:
+    def _start_thread(self) -> None:
+        """Before the first async ask waits: where no thread is to be had, that one is refused, and nobody else."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-            self._thread.start()
-        self._wake.release()
-        return self._thread
+            thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+            thread.start()
+            self._thread = thread
 
     def _serve(self) -> None:
         while True:
             self._wake.acquire()
             with self._mutex:
                 has_pen = self._holder is self._thread
-                if self._is_closed and not has_pen:
+                if self._is_closed and self._holder is None:  # so nobody waits either
                     return
             if has_pen:
                 self._write_waiting()
@@ -144,11 +148,16 @@ class Pen:
             with self._mutex:
                 asks, self._waiting = self._waiting[:_MOST_AT_ONCE], self._waiting[_MOST_AT_ONCE:]
             self._write(asks)
-        except BaseException:  # Ctrl-C in a caller's thread: the others' asks go to the next one
-            with self._mutex:
-                self._waiting[:0] = [ask for ask in asks if not ask.is_done and ask is not own]
-            asks = [ask for ask in asks if ask.is_done]
-            raise
+        except BaseException as error:
+            undone = [ask for ask in asks if not ask.is_done]
+            if own is None:  # the pen's thread, which serves the next ones all the same
+                for ask in undone:
+                    ask.error = error
+            else:  # Ctrl-C in a caller's thread, or trouble of its own: the others' asks go to the next one
+                with self._mutex:
+                    self._waiting[:0] = [ask for ask in undone if ask is not own]
+                asks = [ask for ask in asks if ask.is_done]
+                raise
         finally:
             with self._mutex:
                 self._pass_pen()

@@ -52,7 +52,10 @@ class Reserve:
         """Write the file, unless it is there; say whether it is, or can never be."""
         if not self._is_possible:
             return True
-        disk = shutil.disk_usage(self._folder)
+        try:
+            disk = shutil.disk_usage(self._folder)
+        except OSError:  # the folder is gone, or its disk is broken: whoever writes is told what is wrong
+            return True
         size = min(_SIZE, disk.free // _PART_OF_FREE)
         with suppress(OSError):
             if os.path.getsize(self._file) >= size:
@@ -91,8 +94,7 @@ class Reserve:
             return
         self._looked_pages = self._pages // _LOOK_EVERY_PAGES
         self._is_spent = self._is_possible and not os.path.exists(self._file)
-        is_short = 2 * _PAGE * self._pages > shutil.disk_usage(self._folder).free
-        if self._is_spent or is_short or self._pages >= _MOST_PAGES:
+        if self._is_spent or self._lacks(2 * _PAGE * self._pages) or self._pages >= _MOST_PAGES:
             self._is_stuck = not self._move_log(db, _TRUNCATE if self._is_spent else _PASSIVE)
         if self._is_spent and self._clock.monotonic() - self._looked_at > _LOOK_EVERY_S:
             self._looked_at = self._clock.monotonic()
@@ -111,7 +113,7 @@ class Reserve:
             return True
         try:
             size = read_value(db, "PRAGMA page_count") * read_value(db, "PRAGMA page_size")
-            if size - os.path.getsize(self._path) > shutil.disk_usage(self._folder).free:
+            if self._lacks(size - os.path.getsize(self._path)):
                 return False
             db.wal_checkpoint(mode=mode)
         except apsw.FullError:
@@ -119,6 +121,13 @@ class Reserve:
         except (apsw.Error, OSError):  # a reader is in the way, or the next commit will say what is wrong
             return True
         return True
+
+    def _lacks(self, size: int) -> bool:
+        """Whether the disk says that it has less room than that."""
+        try:
+            return size > shutil.disk_usage(self._folder).free
+        except OSError:
+            return False
 
     def _write(self, size: int) -> bool:
         try:

@@ -113,6 +113,7 @@ class JobTransaction:
 
     def _run(self, run: Callable[[], Any]) -> Any:
         self._check()
+        self._check_whole()
         self._refusal = ""
         try:
             answer = run()
@@ -136,6 +137,11 @@ class JobTransaction:
             )
         if self._is_left:
             raise StoreError("job.transaction(): the block has been left; use it inside of its with statement")
+
+    def _check_whole(self) -> None:
+        """SQLite ends a transaction by itself after some errors: what came then would be committed at once, alone."""
+        if self._is_broken or (self._has_begun and not self._db.in_transaction):
+            raise StoreError("job.transaction(): a statement has failed and ended it, so nothing was written")
 
     def _begin(self) -> None:
         """Take the write lock, and see that it is given back in time."""

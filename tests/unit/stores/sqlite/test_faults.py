@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 import shutil
 import signal
@@ -19,6 +21,7 @@ from holdfast.clock import new_id, new_token
 from holdfast.errors import StoreError
 from holdfast.ports import Claim, Exchange, Operation, Query, Settlement, WorkerRecord
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import reserve as reserving
 from holdfast.stores.sqlite import settle as settling
 from holdfast.stores.sqlite.reserve import Reserve
 from holdfast.testing import ManualClock
@@ -185,6 +188,24 @@ async def test_while_the_reserve_is_gone_new_jobs_are_refused_at_once(
     monkeypatch.undo()
     assert store.enqueue_now([new_job()])[0].is_new
     assert path.with_name("jobs.db.reserve").stat().st_size == 2 * MIB
+
+
+async def test_a_disk_that_does_not_say_how_full_it_is_keeps_nobody_from_writing(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> Usage:
+        raise OSError(errno.EIO, "statvfs failed")
+
+    monkeypatch.setattr(shutil, "disk_usage", broken)
+    monkeypatch.setattr(reserving, "_LOOK_EVERY_PAGES", 1)  # after every commit
+    async with asyncio.timeout(10.0):
+        for _ in range(2):
+            assert store.enqueue_now([new_job()])[0].is_new
+            assert (await store.enqueue([new_job()]))[0].is_new
+            path.with_name("jobs.db.reserve").unlink(missing_ok=True)  # so it is asked for before each write, too
+    monkeypatch.undo()
+    assert store.enqueue_now([new_job()])[0].is_new
+    assert path.with_name("jobs.db.reserve").exists()
 
 
 async def test_after_a_failed_write_the_connection_is_not_used_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -112,6 +113,26 @@ async def test_a_file_that_is_moved_away_is_not_made_anew_and_is_taken_when_it_i
     for suffix in ("", "-wal", "-shm"):
         shutil.move(f"{path}{suffix}.away", f"{path}{suffix}")
     assert (await store.heartbeat(worker)).is_alive
+
+
+async def test_when_the_folder_is_gone_everybody_is_told_and_it_can_be_closed(tmp_path: Path) -> None:
+    folder, away = tmp_path / "shop", tmp_path / "away"
+    folder.mkdir()
+    store = SqliteStore(folder / "jobs.db")
+    job, later = new_job(), new_job()
+    await store.enqueue([job])
+    folder.rename(away)
+    async with asyncio.timeout(10.0):
+        for _ in range(2):
+            with pytest.raises(StoreError, match=REFUSAL):
+                await store.enqueue([new_job()])
+            with pytest.raises(StoreError, match=REFUSAL):
+                store.enqueue_now([new_job()])
+        away.rename(folder)
+        assert (await store.enqueue([later]))[0].is_new
+        folder.rename(away)
+        await store.close()
+    assert jobs_in(away / "jobs.db") == {job.id, later.id}
 
 
 async def test_a_log_that_is_deleted_is_not_made_anew_by_a_later_connection(store: SqliteStore, path: Path) -> None:

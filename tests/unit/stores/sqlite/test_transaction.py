@@ -19,6 +19,7 @@ from holdfast.stores.sqlite.transaction import JobTransaction
 from holdfast.stores.sqlite.turns import Turn
 from holdfast.testing import ManualClock
 from holdfast.types import Change, JobState, NewJob
+from tests.unit.stores.sqlite.conftest import CheckBooks
 
 
 @pytest.fixture
@@ -48,6 +49,7 @@ async def state_of(store: SqliteStore, settlement: Settlement) -> JobState:
         ("COMMIT", "BEGIN, COMMIT and ROLLBACK"),
         ("ROLLBACK", "BEGIN, COMMIT and ROLLBACK"),
         ("BEGIN", "BEGIN, COMMIT and ROLLBACK"),
+        ("END", "BEGIN, COMMIT and ROLLBACK"),
         ("INSERT INTO orders VALUES (9, 'x'); COMMIT", "BEGIN, COMMIT and ROLLBACK"),
         ("SAVEPOINT mine", "savepoints"),
         ("ATTACH 'other.db' AS other", "attached"),
@@ -103,6 +105,54 @@ async def test_a_transaction_that_was_committed_before_is_not_committed_again(
     with pytest.raises(LeaseLost), store.transaction(settlement, 5.0) as tx:
         tx.execute("INSERT INTO orders (name) VALUES ('Ada')")
     assert orders.execute("SELECT count(*) FROM orders").fetchall() == [(1,)]
+    orders.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT OR ROLLBACK INTO orders VALUES (1, 'Bob')",
+        "INSERT INTO watched VALUES (1)",  # whose trigger rolls back
+        "SELECT broken()",  # which SQLite does not roll back, but nobody knows what the connection holds
+    ],
+)
+@pytest.mark.parametrize("tries_more", [False, True])
+async def test_after_a_statement_that_ended_the_transaction_nothing_more_is_written(
+    store: SqliteStore, orders: apsw.Connection, check_books: CheckBooks, sql: str, tries_more: bool
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise apsw.CorruptError("a page is damaged")
+
+    orders.execute("CREATE TABLE watched (id)")
+    orders.execute("CREATE TRIGGER t BEFORE INSERT ON watched BEGIN SELECT RAISE(ROLLBACK, 'not this one'); END")
+    settlement = await settlement_of(store)
+    with pytest.raises(StoreError, match="a statement has failed"), store.transaction(settlement, 5.0) as tx:
+        assert isinstance(tx, JobTransaction)
+        tx._db.create_scalar_function("broken", broken)
+        tx.execute("INSERT INTO orders VALUES (1, 'Ada')")
+        with pytest.raises(StoreError):
+            tx.execute(sql)
+        if tries_more:
+            with pytest.raises(StoreError, match="a statement has failed"):
+                tx.execute("INSERT INTO orders VALUES (2, 'Bob')")
+            with pytest.raises(StoreError, match="a statement has failed"):
+                tx.executemany("INSERT INTO orders VALUES (?, ?)", [(3, "Cy")])
+    assert orders.execute("SELECT count(*) FROM orders").fetchall() == [(0,)]
+    assert await state_of(store, settlement) is JobState.RUNNING
+    check_books()
+    orders.close()
+
+
+async def test_a_statement_that_fails_by_itself_leaves_the_others_to_be_committed(
+    store: SqliteStore, orders: apsw.Connection
+) -> None:
+    settlement = await settlement_of(store)
+    with store.transaction(settlement, 5.0) as tx:
+        tx.execute("INSERT INTO orders VALUES (1, 'Ada')")
+        with pytest.raises(StoreError, match="UNIQUE"):
+            tx.execute("INSERT INTO orders VALUES (1, 'Bob')")
+    assert orders.execute("SELECT name FROM orders").fetchall() == [("Ada",)]
+    assert await state_of(store, settlement) is JobState.COMPLETED
     orders.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from holdfast.clock import SystemClock, new_id, new_token
 from holdfast.errors import StoreError
 from holdfast.ports import Claim, Enqueued, Exchange, Query, Settlement, WorkerRecord
-from holdfast.stores.pen import Ask
+from holdfast.stores.pen import Ask, Pen
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.files import files_of
 from holdfast.stores.sqlite.turns import Turn
@@ -214,3 +215,95 @@ def test_who_has_just_written_pauses_for_one_who_waits(path: Path) -> None:
     for turn, db in ((mine, first), (other, second)):
         turn.close()
         db.close()
+
+
+class Gate:
+    """A `write` for a pen, which can be held up, and made to fail."""
+
+    def __init__(self) -> None:
+        self.is_reached, self.is_open = threading.Event(), threading.Event()
+        self.errors: list[BaseException] = []
+
+    def write(self, asks: Sequence[Ask]) -> None:
+        self.is_reached.set()
+        assert self.is_open.wait(30.0)
+        if self.errors:
+            raise self.errors.pop()
+        for ask in asks:
+            ask.answer, ask.is_done = "written", True
+
+
+def a_run() -> None:
+    """What is asked for; the gate does not run it."""
+
+
+async def test_what_the_pens_thread_fails_at_is_told_to_those_who_asked_and_it_goes_on() -> None:
+    gate = Gate()
+    gate.is_open.set()
+    gate.errors.append(ZeroDivisionError("a bug"))
+    pen = Pen("test", "here", gate.write)
+    async with asyncio.timeout(10.0):
+        with pytest.raises(ZeroDivisionError, match="a bug"):
+            await pen.ask(a_run)
+        assert await pen.ask(a_run) == "written"
+        assert pen.ask_now(a_run) == "written"
+        await asyncio.to_thread(pen.close)
+
+
+async def test_what_a_caller_fails_at_is_told_to_that_caller_alone() -> None:
+    gate = Gate()
+    pen = Pen("test", "here", gate.write)
+    async with asyncio.timeout(10.0):
+        caller = asyncio.ensure_future(asyncio.to_thread(pen.ask_now, a_run))
+        await asyncio.to_thread(gate.is_reached.wait)
+        other = asyncio.ensure_future(pen.ask(a_run))
+        await asyncio.sleep(0)  # noqa: TID251 - lets it ask
+        gate.errors.append(ZeroDivisionError("a bug"))
+        gate.is_open.set()
+        with pytest.raises(ZeroDivisionError, match="a bug"):
+            await caller
+        assert await other == "written"
+        await asyncio.to_thread(pen.close)
+
+
+@pytest.mark.parametrize("has_other", [False, True])
+async def test_a_pen_that_is_closed_while_a_caller_writes_answers_those_who_wait_behind(has_other: bool) -> None:
+    gate = Gate()
+    gate.is_open.set()
+    pen = Pen("test", "here", gate.write)
+    async with asyncio.timeout(10.0):
+        await pen.ask(a_run)
+        thread = pen._thread
+        assert thread is not None
+        gate.is_open.clear()
+        gate.is_reached.clear()
+        asks = [asyncio.ensure_future(asyncio.to_thread(pen.ask_now, a_run))]
+        await asyncio.to_thread(gate.is_reached.wait)
+        if has_other:
+            asks.append(asyncio.ensure_future(pen.ask(a_run)))
+            await asyncio.sleep(0)  # noqa: TID251 - lets it ask
+        closing = asyncio.ensure_future(asyncio.to_thread(pen.close))
+        await asyncio.to_thread(thread.join, 0.2)  # one that is wrong has ended by then
+        gate.is_open.set()
+        assert await asyncio.gather(*asks) == ["written"] * len(asks)
+        await closing
+        assert not thread.is_alive()
+        with pytest.raises(StoreError, match="closed"):
+            await pen.ask(a_run)
+
+
+async def test_a_pen_whose_thread_cannot_be_started_serves_the_next_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    gate = Gate()
+    gate.is_open.set()
+    pen = Pen("test", "here", gate.write)
+    async with asyncio.timeout(10.0):
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start)
+            with pytest.raises(RuntimeError, match="start new thread"):
+                await pen.ask(a_run)
+            assert pen.ask_now(a_run) == "written"
+        assert await pen.ask(a_run) == "written"
+        await asyncio.to_thread(pen.close)
