@@ -120,14 +120,19 @@ def may_send(values: Iterable[Value], task: str) -> bool:
     return False
 
 
-async def drive(store: Store, values: Iterable[Value], worker: str, now: float) -> None:
-    """Take every replay among these values one step further; `now` is on the store's clock."""
+async def drive(store: Store, values: Iterable[Value], worker: str, now: float) -> bool:
+    """Take every replay among these values one step further; `now` is on the store's clock.
+
+    False where one is gone, or was changed by nobody and is not as it is known: then the store was set back.
+    """
+    is_known = True
     for value in values:
         if value.key.startswith(PREFIX) and value.data is not None:
             try:
-                await step(store, value, worker, now)
+                is_known &= await step(store, value, worker, now) is not None
             except msgspec.MsgspecError:
                 _logger.warning("the replay %s cannot be read; a newer Holdfast may have made it", value.key)
+    return is_known
 
 
 async def step(

@@ -37,21 +37,54 @@ class _Row(Struct):
     token: bytes | None
 
 
-def change_jobs(db: Db, operation: Operation, setting: Setting) -> list[Changed]:
-    """Each id in turn, guarded by its state; all in one transaction."""
-    if not operation.ids:
-        return []
-    with db.transaction():
-        rows = [_Row(plain(id), *rest) for id, *rest in db.rows(_SQL["look"], ids=texts(operation.ids))]  # noqa: A001
-        found = {row.id: row for row in rows}
-        allowed = [row for row in rows if is_allowed(JobState(row.state), operation.change)]
-        if operation.change is _REPLAY and operation.replay and allowed:
-            gone = db.rows(_SQL["replayed"], seqs=_seqs(allowed), replay=escaped(operation.replay))
-            replayed = {seq for (seq,) in gone}
-            allowed = [row for row in allowed if row.seq not in replayed]
-        if allowed:
-            _change(db, allowed, operation, setting)
-    return _answers(operation, found, {row.id for row in allowed})
+class _Sent(Struct):
+    """A transaction that was about to be committed, and what is answered if it was."""
+
+    number: str
+    rows: list[_Row]
+    """Those that it has changed, as they were before."""
+    answers: list[Changed]
+
+
+class Changing:
+    """An operation. Where the reply to its commit was lost, a second run answers as the first one would have."""
+
+    def __init__(self, operation: Operation, setting: Setting) -> None:
+        self._operation = operation
+        self._setting = setting
+        self._sent: _Sent | None = None
+
+    def run(self, db: Db) -> list[Changed]:
+        """Each id in turn, guarded by its state; all in one transaction."""
+        operation = self._operation
+        if not operation.ids:
+            return []
+        with db.transaction():
+            looked = db.rows(_SQL["look"], ids=texts(operation.ids))
+            found = {row.id: row for row in (_Row(plain(id), *rest) for _, id, *rest in looked)}  # noqa: A001
+            if self._sent is not None and _is_committed(db, self._sent, found):
+                return self._sent.answers
+            allowed = [row for row in found.values() if is_allowed(JobState(row.state), operation.change)]
+            if operation.change is _REPLAY and operation.replay and allowed:
+                gone = db.rows(_SQL["replayed"], seqs=_seqs(allowed), replay=escaped(operation.replay))
+                replayed = {seq for (seq,) in gone}
+                allowed = [row for row in allowed if row.seq not in replayed]
+            answers = _answers(operation, found, {row.id for row in allowed})
+            if allowed:
+                _change(db, allowed, operation, self._setting)
+                self._sent = _Sent(looked[0][0], allowed, answers)
+        return answers
+
+
+def _is_committed(db: Db, sent: _Sent, found: dict[str, _Row]) -> bool:
+    """Whether it took effect. It had its rows locked, as they are again now, so it is over.
+
+    A server that has lost it, in a crash or a failover, may have given its number to another: then they are as before.
+    """
+    if any(found.get(row.id) == row for row in sent.rows):
+        return False
+    (outcome,) = db.row(_SQL["outcome"], number=sent.number)
+    return bool(outcome == "committed")
 
 
 def _answers(operation: Operation, found: dict[str, _Row], allowed: set[str]) -> list[Changed]:

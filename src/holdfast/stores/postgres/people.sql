@@ -1,6 +1,11 @@
--- By the order of the table, as everybody else locks them.
+-- By the order of the table, as everybody else locks them. The lock needs a number of the transaction anyway.
 -- name: look
-SELECT id, seq, lane, priority, due_at, state, token FROM holdfast_jobs WHERE id = ANY (%(ids)s::text[]) ORDER BY seq FOR UPDATE
+SELECT pg_current_xact_id()::text, id, seq, lane, priority, due_at, state, token
+FROM holdfast_jobs WHERE id = ANY (%(ids)s::text[]) ORDER BY seq FOR UPDATE
+
+-- What became of a transaction; one that the server has not come to yet would be an error.
+-- name: outcome
+SELECT CASE WHEN %(number)s::xid8 < pg_snapshot_xmax(pg_current_snapshot()) THEN pg_xact_status(%(number)s::xid8) END AS holdfast
 
 -- name: replayed
 SELECT seq FROM holdfast_replays WHERE seq = ANY (%(seqs)s::bigint[]) AND replay = %(replay)s

@@ -163,16 +163,32 @@ def _promises(fsync: str, full_pages: str, commit: str, standbys: str) -> tuple[
     if fsync == "off":
         warnings.append("fsync is off on the server: a crash of its machine may destroy everything; set fsync = on")
     if full_pages == "off" and fsync == "on":
-        warnings.append("full_page_writes is off on the server: a power cut may damage its tables")
+        warnings.append(
+            "full_page_writes is off on the server: a power cut may damage its tables, and with them what it said yes "
+            "to; set full_page_writes = on, unless its file system never writes half of a page"
+        )
     if commit == "off":
         warnings.append(
             "synchronous_commit is off: a crash of the server loses what it said yes to in the last moments"
         )
-    if warnings:
-        is_durable = fsync == "on" and commit != "off"
-        lost = "everything may be lost" if fsync == "off" else "the last moments may be lost"
-        return is_durable, f"Not all survives: with a crash of the server or its machine {lost}.", tuple(warnings)
-    words = "What is acknowledged is on the server's disk: it survives a crash of the server and a power cut."
-    if standbys:
-        words = "What is acknowledged is on the disks of the server and of a standby: it survives the loss of one."
-    return True, words, ()
+    if fsync == "off":
+        lost = "with a crash of the server or its machine everything may be lost"
+    elif full_pages == "off":  # nobody can ask the server for its file system
+        lost = "a power cut may damage the server's tables, unless its file system never writes half of a page"
+    elif commit == "off":
+        lost = "with a crash of the server or its machine the last moments may be lost"
+    else:
+        return True, _survives(commit if standbys else ""), ()
+    return False, f"Not all survives: {lost}.", tuple(warnings)
+
+
+def _survives(commit: str) -> str:
+    """Of commits that wait for the disk, and so far for a synchronous standby; empty where there is none."""
+    on_disk = "What is acknowledged is on the server's disk"
+    outlives = "it survives a crash of the server and a power cut"
+    if commit in {"on", "remote_apply"}:
+        return "What is acknowledged is on the disks of the server and of a standby: it survives the loss of one."
+    if commit == "remote_write":
+        beyond = "and the loss of the server unless the standby's machine crashes at that moment"
+        return f"{on_disk}, and in a standby's memory: {outlives}, {beyond}."
+    return f"{on_disk}: {outlives}.{' No standby is waited for.' if commit else ''}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+import psycopg
 from msgspec import json
 
 from holdfast.ports import Beat, Delivery, Note, WorkerRecord
 from holdfast.stores.lanes import Lanes
-from holdfast.stores.postgres.arrays import blobs, escaped, ints, plain
+from holdfast.stores.postgres.arrays import blobs, escaped, ints, plain, texts
 from holdfast.stores.postgres.claim import read_held
 from holdfast.stores.postgres.db import Db
 from holdfast.stores.postgres.lanes import LaneReads
@@ -23,15 +26,15 @@ def beat(db: Db, worker: WorkerRecord) -> Beat:
         return Beat(is_alive=False)
     with db.together():
         renewed = db.run(_SQL["beat"], worker=name, lease_s=worker.lease_s, record=record)
-        cancelled = db.run(_SQL["tell_cancelled"], worker=name)
+        cancelled = db.run(_SQL["cancelled"], worker=name)
         held = db.run(_SQL["held_by"], worker=name)
     if not renewed.fetchall():
         return Beat(is_alive=False)
-    return Beat(
-        is_alive=True,
-        cancelled=tuple(plain(id) for (id,) in cancelled.fetchall()),  # noqa: A001
-        held={bytes(token): n for token, n in held.fetchall()},
-    )
+    told = tuple(plain(id) for (id,) in cancelled.fetchall())  # noqa: A001
+    if told:  # and not before the answer has arrived: one that was lost is asked for again
+        with suppress(psycopg.Error):  # they are told again then, which does no harm
+            db.run(_SQL["forget_cancelled"], worker=name, ids=texts(told))
+    return Beat(is_alive=True, cancelled=told, held={bytes(token): n for token, n in held.fetchall()})
 
 
 def reclaim(db: Db, lanes: Lanes, worker: str, token: bytes, limit: int) -> list[Delivery]:

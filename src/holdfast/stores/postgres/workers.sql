@@ -8,8 +8,11 @@ RETURNING id
 INSERT INTO holdfast_workers (id, lease_until, seen_at, gone_at, record) VALUES (%(worker)s, :now, :now, :now, %(record)s)
 ON CONFLICT (id) DO UPDATE SET gone_at = excluded.gone_at WHERE holdfast_workers.gone_at IS NULL
 
--- name: tell_cancelled
-DELETE FROM holdfast_cancelled WHERE worker = %(worker)s RETURNING id
+-- name: cancelled
+SELECT id FROM holdfast_cancelled WHERE worker = %(worker)s
+
+-- name: forget_cancelled
+DELETE FROM holdfast_cancelled WHERE worker = %(worker)s AND id = ANY (%(ids)s::text[])
 
 -- name: held_by
 SELECT token, held FROM holdfast_claims WHERE worker = %(worker)s AND held > 0

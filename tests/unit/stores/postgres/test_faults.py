@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from itertools import count
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -12,11 +13,13 @@ import pytest
 
 from holdfast.clock import SystemClock, new_id, new_token
 from holdfast.errors import StoreAway
-from holdfast.ports import Claim, Enqueued, Exchange, Query, Settlement, WorkerRecord
-from holdfast.stores.postgres import PostgresStore
+from holdfast.ports import Claim, Enqueued, Exchange, Operation, Query, Settlement, WorkerRecord
+from holdfast.stores.postgres import PostgresStore, people
 from holdfast.stores.postgres.connection import address_of, connect
 from holdfast.stores.postgres.faults import translated
 from holdfast.testing import FaultProxy
+from holdfast.testing.store_suite import enqueue
+from holdfast.testing.store_suite.steps import dead_letter
 from holdfast.types import Change, JobState, NewJob
 from tests.unit.stores.postgres.conftest import CheckBooks, Plain
 
@@ -125,6 +128,93 @@ async def test_a_claim_and_a_settlement_whose_answers_were_lost_happen_once(
         (JobState.QUEUED, 0),
         (JobState.QUEUED, 0),
     ]
+    check_books()
+
+
+async def test_a_cancelled_job_is_told_though_a_reply_was_lost(
+    far: PostgresStore, store: PostgresStore, proxy: FaultProxy
+) -> None:
+    worker = WorkerRecord(id="w", lease_s=60.0)
+    await far.heartbeat(worker)  # the replies that are counted are not those of connecting
+    for number in count(1):
+        await store.enqueue([new_job()])
+        (running,) = await claim(store, 1)
+        await store.change(Operation(change=Change.CANCEL, ids=[running.id]))
+        proxy.drop_reply(number)
+        assert (await far.heartbeat(worker)).cancelled == (running.id,)
+        if proxy.traffic.replies_dropped < number:
+            break  # it gets fewer replies than that
+        assert (await far.heartbeat(worker)).cancelled in {(), (running.id,)}  # that it was told may be what was lost
+        assert (await far.heartbeat(worker)).cancelled == ()
+    assert proxy.traffic.replies_dropped > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "after"), [(Change.CANCEL, JobState.CANCELLED), (Change.REPLAY, JobState.QUEUED), (Change.REMOVE, None)]
+)
+async def test_what_people_do_is_done_once_and_said_to_be_though_a_reply_was_lost(
+    far: PostgresStore,
+    store: PostgresStore,
+    proxy: FaultProxy,
+    check_books: CheckBooks,
+    change: Change,
+    after: JobState | None,
+) -> None:
+    await far.get([])  # the replies that are counted are not those of connecting
+    for number in count(1):
+        (job_id,) = await enqueue(store) if change is Change.CANCEL else [await dead_letter(store)]
+        proxy.drop_reply(number)
+        changed = await far.change(Operation(change=change, ids=[new_id(), job_id], replay="r"))
+        assert [(one.is_done, one.state) for one in changed] == [(False, None), (True, after)]
+        (record,) = await store.get([job_id])
+        found = record and (record.state, record.replays)
+        assert found == (after and (after, int(change is Change.REPLAY)))
+        if proxy.traffic.replies_dropped < number:
+            break  # it gets fewer replies than that
+        await store.change(Operation(change=Change.CANCEL, ids=[job_id]))  # out of the line
+    assert proxy.traffic.replies_dropped > 1
+    check_books()
+
+
+FAIL_ONCE = """
+CREATE SEQUENCE times;
+CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF nextval('times') = 1 THEN RAISE serialization_failure; END IF; RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON holdfast_replays DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION fail()
+"""
+YET_TO_COME = f"'{10**18}', id, seq, lane, priority, random()"
+
+
+@pytest.mark.parametrize(
+    ("name", "was", "instead"),
+    [
+        ("look", "due_at", "random()"),
+        ("outcome", "pg_xact_status(%(number)s::xid8)", "'committed'"),
+        ("look", "pg_current_xact_id()::text, id, seq, lane, priority, due_at", YET_TO_COME),
+    ],
+    ids=["it failed, and others have changed the job", "another has it", "it is yet to come"],
+)
+async def test_what_was_not_committed_is_done_whatever_became_of_the_transactions_number(
+    store: PostgresStore,
+    plain: Plain,
+    check_books: CheckBooks,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    was: str,
+    instead: str,
+) -> None:
+    """A server that lost it in a crash or a failover gives its number to another, or has not come to it yet."""
+    job_id = await dead_letter(store)
+    plain.execute(FAIL_ONCE.encode())
+    assert was in people._SQL[name]
+    monkeypatch.setattr(people, "_SQL", {**people._SQL, name: people._SQL[name].replace(was, instead)})
+    (changed,) = await store.change(Operation(change=Change.REPLAY, ids=[job_id], replay="r"))
+    assert plain.execute("SELECT last_value FROM times").fetchone() == (2,), "it did not fail"
+    assert (changed.is_done, changed.state) == (True, JobState.QUEUED)
+    (record,) = await store.get([job_id])
+    assert (record and record.state, record and record.replays) == (JobState.QUEUED, 1)
     check_books()
 
 

@@ -232,15 +232,46 @@ async def test_a_store_says_where_it_is_and_what_it_promises(store: PostgresStor
     assert [line.partition(" ")[0] for line in capabilities.warnings] == ["fsync"]
 
 
-def test_what_the_settings_of_a_server_promise() -> None:
-    durable, words, warnings = schema._promises("on", "on", "on", "")
-    assert (durable, warnings) == (True, ())
-    assert "survives a crash of the server and a power cut" in words
-    durable, words, warnings = schema._promises("on", "on", "off", "")
-    assert (durable, len(warnings)) == (False, 1)
-    assert "the last moments may be lost" in words
-    assert schema._promises("on", "off", "on", "")[0] is True
-    assert "standby" in schema._promises("on", "on", "on", "replica")[1]
+ON_DISK = "What is acknowledged is on the server's disk"
+OUTLIVES = "it survives a crash of the server and a power cut"
+
+
+@pytest.mark.parametrize(
+    ("commit", "standbys", "words"),
+    [
+        ("on", "", f"{ON_DISK}: {OUTLIVES}."),
+        ("remote_apply", "", f"{ON_DISK}: {OUTLIVES}."),
+        ("remote_write", "", f"{ON_DISK}: {OUTLIVES}."),
+        ("local", "", f"{ON_DISK}: {OUTLIVES}."),
+        ("on", "replica", "is on the disks of the server and of a standby: it survives the loss of one."),
+        ("remote_apply", "replica", "is on the disks of the server and of a standby: it survives the loss of one."),
+        ("remote_write", "replica", f"{ON_DISK}, and in a standby's memory: {OUTLIVES}, and the loss of the server"),
+        ("local", "replica", f"{ON_DISK}: {OUTLIVES}. No standby is waited for."),
+    ],
+)
+def test_what_a_commit_waits_for_is_what_is_promised(commit: str, standbys: str, words: str) -> None:
+    is_durable, said, warnings = schema._promises("on", "on", commit, standbys)
+    assert (is_durable, warnings) == (True, ())
+    assert words in said
+
+
+@pytest.mark.parametrize("standbys", ["", "replica"])
+@pytest.mark.parametrize(
+    ("fsync", "full_pages", "commit", "words", "n_warnings"),
+    [
+        ("on", "on", "off", "the last moments may be lost", 1),
+        ("off", "on", "on", "everything may be lost", 1),
+        ("off", "off", "off", "everything may be lost", 2),
+        ("on", "off", "on", "a power cut may damage the server's tables", 1),
+        ("on", "off", "off", "a power cut may damage the server's tables", 2),
+    ],
+)
+def test_settings_by_which_what_was_acknowledged_may_be_lost_are_not_durable(
+    fsync: str, full_pages: str, commit: str, standbys: str, words: str, n_warnings: int
+) -> None:
+    is_durable, said, warnings = schema._promises(fsync, full_pages, commit, standbys)
+    assert (is_durable, len(warnings)) == (False, n_warnings)
+    assert words in said
 
 
 async def test_the_url_may_ask_for_less_durability(postgres_url: str) -> None:
