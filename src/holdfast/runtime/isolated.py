@@ -163,10 +163,10 @@ class Child:
             return _failed(spec, delivery, error, self._clock.monotonic() - began_s, is_settled=desk.is_settled)
         if isinstance(value, Snooze):
             return wire.Ended(snooze_s=value.seconds, snooze_why=value.why, is_settled=desk.is_settled)
-        if isinstance(value, Discard):
-            return wire.Ended(discard=storable(str(value.reason)), is_settled=desk.is_settled)
-        result, reason = encoded(value)
         outputs = spec.given.pack_outputs(delivery) if spec.given is not None else b""
+        if isinstance(value, Discard):
+            return wire.Ended(discard=storable(str(value.reason)), is_settled=desk.is_settled, outputs=outputs)
+        result, reason = encoded(value)
         return wire.Ended(result=result, reason=reason, is_settled=desk.is_settled, outputs=outputs)
 
 

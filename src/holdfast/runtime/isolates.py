@@ -22,7 +22,8 @@ _START_LIMIT_S = 60.0
 _SHORT_S = 1.0
 _LEAVE_LIMIT_S = 5.0
 _LARGEST = 64 * 1024 * 1024
-_SCARCE = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+SCARCE = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What a machine answers that has no process to give, for want of ids, descriptors or memory: that may pass."""
 
 
 class NoProcess(Exception):
@@ -117,7 +118,7 @@ class Isolates:
         try:
             return await _Child.start(self._target, self._clock)
         except OSError as error:
-            if error.errno not in _SCARCE:  # as when the program is gone: that does not pass
+            if error.errno not in SCARCE:  # as when the program is gone: that does not pass
                 raise
             _logger.error("no process can be started for isolated jobs, which are given back: %s", error)
             await self._clock.asleep(_SHORT_S)

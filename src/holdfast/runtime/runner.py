@@ -407,7 +407,7 @@ class Runner:
                     self._finish(run, None, asyncio.CancelledError())
                 else:
                     run.task = task
-                    is_tidy = self._is_tidy = await self._run_async(run)
+                    is_tidy = self._is_tidy = await self._run_async(run) and not task.cancelling()
                     if run.began_s > until_s:
                         break
         finally:
@@ -677,7 +677,7 @@ class Runner:
                 self.counts.ended(now, run.delivery, began_at, is_completed=False)
                 self.counts.ended_as(now, run.delivery, "completed", has_run=True)
             return
-        is_cancelled = run.task is not None or not run.is_begun
+        is_cancelled = not run.is_begun or run.spec.is_async or self._is_isolated(run)
         if run.stop == "shutdown" and is_cancelled:  # whatever it made of that
             self._forget(run)
             self._report(run, IGNORED)
@@ -756,6 +756,9 @@ class Runner:
     def _report(self, run: Run, outcome: Any, cause: str | None = None) -> None:
         if run.go is _FREE:
             return
+        if not run.is_begun and outcome is IGNORED:
+            self._guards.release(run.go)
+            return
         duration_s = self._clock.monotonic() - run.began_s if run.is_begun else 0.0
         self._guards.report(run.go, outcome, self.now(), slow_s=duration_s, cause=cause)
 
@@ -820,7 +823,8 @@ class Runner:
         }
 
     def _forget(self, run: Run) -> None:
-        self.runs.pop(run.delivery.id, None)
+        if self.runs.get(run.delivery.id) is run:  # its job may run anew by now
+            del self.runs[run.delivery.id]
         if run.span is not None and self.tracer is not None:
             self.tracer.end(run.span)
             run.span = None

@@ -70,6 +70,7 @@ _SOON_S = 0.01
 """Domains that open within so short a time of each other are claimed from together."""
 _OVERDUE_S = 1.0
 _LAST_WORD_S = 2.0
+_CLEAN_UP_S = 5.0
 _PART = "exchange"
 
 
@@ -355,6 +356,7 @@ class Worker:
             clock=self._clock,
             outage=self._outage,
             on_work=self._wake.set,
+            on_doubt=self._doubt,
             rng=self._rng,
         )
         self._heart = Heart(
@@ -472,7 +474,10 @@ class Worker:
         """Threads keep their jobs beyond the end of `run`, until the last has ended and is settled."""
         while self.runner.runs:
             self._wake.clear()
-            await self._wake.wait()
+            if self._has_news() and not self._is_lost:
+                await self._flush(self._clock.monotonic() + self._settings.lease_s)
+            else:
+                await self._wake.wait()
         await self._leave()
 
     def _describe(self) -> WorkerRecord:
@@ -607,7 +612,9 @@ class Worker:
         runner = self.runner
         known = Counter(run.delivery.token for run in runner.runs.values())
         known.update(one.token for one in runner.settlements)
-        asked = {self._maintenance.token, self._unanswered.token if self._unanswered else b""}
+        asked = {self._unanswered.token if self._unanswered else b""}
+        if not self._is_leaving:  # a reclaim that the end has cut off is not answered any more
+            asked.add(self._maintenance.token)
         for token in self._held.odd(known, asked):
             ours = {*runner.runs, *(one.id for one in runner.settlements)}
             claim = Claim(worker=self.id, token=token, limit=0)
@@ -733,13 +740,20 @@ class Worker:
         self._absorb(reply)
 
     def _absorb(self, reply: Exchanged) -> None:
+        if self.guards.seen == 0:  # all were asked for: what is not among them is gone
+            self._replays.clear()
         for value in reply.values:
             if value.key.startswith(REPLAY):
                 self._replays[value.key] = value
         if self._crawl is not None:
             self._crawl.absorb(reply.values)
-        for change in self.guards.absorb(reply.values, reply.now):
+        for change in self.guards.absorb(reply):
             log_breaker(change, is_news=self._started_at > 0.0)
+
+    async def _doubt(self) -> None:
+        """The store does not have what it has said: all is read anew, but for what is on its way."""
+        async with self._asking:
+            self.guards.doubt()
 
     def _note_rate(self, settled: int) -> None:
         now_s = self._clock.monotonic()
@@ -817,12 +831,19 @@ class Worker:
                     break
                 except Exception as error:
                     if isinstance(error, StoreError) and not isinstance(error, Unwritable):
-                        self.runner.settlements = [*settlements[place:], *self.runner.settlements]
-                        self._resent = n - place
+                        self._put_back(settlements[place:])
                         return
                     _logger.exception("job %s cannot be settled as %s", attempt.id, attempt.change.value)
+                except BaseException:  # cancelled, as when the lease is lost
+                    self._put_back(settlements[place:])
+                    raise
             else:
                 counts.correct(one.id)
+
+    def _put_back(self, settlements: list[Settlement]) -> None:
+        """Of those that were to be sent, these go again."""
+        self.runner.settlements = settlements + self.runner.settlements
+        self._resent = len(settlements)
 
     async def _pause(self) -> None:
         """Wait for a settlement, for news from the store, or until something is due."""
@@ -896,6 +917,12 @@ class Worker:
         began_s = self._clock.monotonic()
         while runner.runs and not self._is_lost:
             deadline_s = began_s + self._grace_s
+            if self._held.is_news:
+                try:
+                    async with self._clock.timeout(_LAST_WORD_S):
+                        await self._look_at_held()
+                except Exception as error:
+                    await self._bear(error)
             await self._flush(deadline_s)
             hanging = [run for run in runner.runs.values() if run.stop == "overdue"]
             left_s = deadline_s - self._clock.monotonic()
@@ -917,10 +944,11 @@ class Worker:
 
     async def _let_clean_up(self) -> None:
         """Cancelled code may take a moment."""
-        for _ in range(100):
-            if not any(run.task is not None and not run.task.done() for run in self.runner.runs.values()):
-                break
-            await self._wait_for_news(0.05)
+        tasks = [run.task for run in self.runner.runs.values() if run.task is not None]
+        if tasks:
+            with suppress(TimeoutError):
+                async with self._clock.timeout(_CLEAN_UP_S):
+                    await asyncio.wait(tasks)
 
     async def _send_late(self) -> None:
         """What was finished before the lease was over still counts, unless somebody has taken the job over by now.
@@ -937,8 +965,11 @@ class Worker:
             except (StoreAway, TimeoutError) as error:
                 await self._rest(self._outage.fails(_PART, error))
             except Exception as error:
-                _logger.error("%d settlements could not be sent: %s", len(self.runner.settlements), error)
-                return
+                may_be_one = isinstance(error, Unwritable) or not isinstance(error, StoreError)
+                if not (may_be_one and self.runner.settlements):
+                    _logger.error("%d settlements could not be sent: %s", len(self.runner.settlements), error)
+                    return
+                await self._rest(await self._bear(error))
 
     async def _wait_for_news(self, limit_s: float) -> None:
         self._wake.clear()

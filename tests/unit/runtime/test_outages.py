@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from holdfast.app import App, Job
 from holdfast.clock import SystemClock, new_token
 from holdfast.errors import StoreAway, StoreError
-from holdfast.ports import Claim, Exchange, Exchanged, Settlement, WorkerRecord
+from holdfast.ports import Claim, Delivery, Exchange, Exchanged, Settlement, WorkerRecord
 from holdfast.runtime.context import JobContext
 from holdfast.runtime.outage import insist, insist_now
 from holdfast.runtime.runner import Room
@@ -692,6 +692,48 @@ async def test_orphans_that_a_late_reclaim_brought_are_judged(scene: Scene) -> N
     assert record is not None
     assert record.state is JobState.COMPLETED
     assert [one.error_name for one in record.attempts] == ["WorkerDied", ""]
+
+
+class Silent(MemoryStore):
+    """Does what a reclaim asks for, and says so to nobody."""
+
+    done = 0
+
+    async def reclaim(self, worker: str, token: bytes, limit: int) -> list[Delivery]:
+        reply = await super().reclaim(worker, token, limit)
+        if reply:
+            self.done += 1
+            await asyncio.Event().wait()
+        return reply
+
+
+async def test_orphans_of_a_reclaim_that_a_stop_has_cut_off_do_not_wait_for_the_grace_time(scene: Scene) -> None:
+    scene.store.inner = store = Silent(scene.clock)
+    stay = asyncio.Event()
+
+    @scene.app.task(breaker=None)
+    async def work(is_long: bool) -> None:
+        if is_long:
+            await stay.wait()
+
+    long = await work.aenqueue(True)
+    async with scene.worker() as (worker, running):
+        await scene.let_pass(1.0)
+        job = scene.app.tasks[work.name].bind(False).job
+        await store.heartbeat(WorkerRecord(id="dead", lease_s=1.0))
+        await store.enqueue([job])
+        await store.exchange(Exchange(claim=Claim(worker="dead", token=new_token(), limit=1)))
+        await scene.let_pass(3.0)
+        assert store.done == 1
+        worker.stop()
+        await scene.let_pass(3 * SETTINGS.beat_s)
+        (record,) = await store.get([job.id])
+        assert record is not None
+        assert (record.state, [one.error_name for one in record.attempts]) == (JobState.QUEUED, ["WorkerDied"])
+        assert (await scene.record(long)).state is JobState.RUNNING
+        stay.set()
+        await scene.let_pass(1.0)
+        assert running.result() is Exit.DRAINED
 
 
 async def test_settlements_on_their_way_are_not_taken_for_unknown_ones(

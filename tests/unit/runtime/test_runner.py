@@ -39,7 +39,7 @@ class Harness:
             store=app.store,
             specs=app.specs,
             guards=guards,
-            on_values=lambda reply: list(guards.absorb(reply.values, reply.now)).clear(),
+            on_values=lambda reply: list(guards.absorb(reply)).clear(),
             worker=WORKER,
             room=room or Room(),
             clock=app.clock,
@@ -406,6 +406,29 @@ async def test_a_thread_beyond_its_time_limit_is_given_up_where_the_process_stay
     await harness.close()
 
 
+async def test_the_end_of_a_thread_that_was_given_up_is_not_the_end_of_its_jobs_next_run(app: App) -> None:
+    ends, goes = list[int](), [threading.Event(), threading.Event()]
+
+    @app.task(name="stuck", timeout=0.02, retry=RETRY)
+    def stuck() -> None:
+        goes[len(ends)].wait(5)
+        ends.append(1)
+
+    harness = Harness(app, Room(threads=1))
+    (id_,) = await harness.start(job_of(stuck))
+    (buried,) = await harness.settled(1)
+    await app.store.exchange(Exchange(settlements=[buried]))
+    assert (await app.dead_letters.aretry(id_)).is_done
+    harness.runner.settlements.clear()
+    await harness.start()
+    goes[0].set()
+    (again,) = await harness.settled(1)  # as it is known of, its time limit is kept
+    assert (again.id, again.change, len(ends)) == (id_, Change.BURY, 1)
+    goes[1].set()
+    await until(lambda: harness.runner._sync_held == 0)
+    await harness.close()
+
+
 async def test_failures_that_the_loop_has_not_heard_of_count_with_those_it_has(app: App) -> None:
     calls: list[int] = []
     is_through = threading.Event()
@@ -463,6 +486,26 @@ async def test_a_thread_beyond_its_time_limit_has_its_process_replaced_and_its_j
     assert (orphan.id, orphan.is_alone) == (id_, True)
     assert "0.02 s" in orphan.blame
     go.set()
+    await harness.close()
+
+
+async def test_a_thread_beyond_its_time_limit_that_raises_while_its_process_drains_has_failed(app: App) -> None:
+    go = threading.Event()
+
+    @app.task(timeout=0.02, retry=RETRY)
+    def stuck() -> None:
+        go.wait(5)
+        raise ConnectionError
+
+    harness = Harness(app, is_replaceable=True)
+    await harness.start(job_of(stuck))
+    await until(lambda: harness.runner.must_be_replaced)
+    harness.runner.stop(None, "shutdown")
+    go.set()
+    (one,) = await harness.settled(1)
+    assert (one.change, one.is_refunded) == (Change.RETRY, False)
+    assert one.attempt is not None
+    assert one.attempt.error_name == "ConnectionError"
     await harness.close()
 
 
@@ -574,6 +617,33 @@ async def test_a_job_that_was_cancelled_before_it_began_never_runs(app: App, is_
     await harness.settled(1)
     await until(lambda: not harness.runner.runs)
     assert ran == []
+    await harness.close()
+
+
+@pytest.mark.parametrize("why", ["shutdown", "cancelled"])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_what_is_stopped_before_it_began_leaves_its_start_to_another(app: App, is_async: bool, why: str) -> None:
+    go = threading.Event()
+
+    @app.task(name="wait", breaker=None, rate="2/minute")
+    def wait() -> None:
+        go.wait(5)
+
+    @app.task(name="await", breaker=None, rate="2/minute")
+    async def await_() -> None:
+        await until(go.is_set)
+
+    harness = Harness(app, Room(concurrency=1, threads=1))
+    task: Task[Any, Any, Any] = await_ if is_async else wait
+    _, second = await harness.start(job_of(task), job_of(task))
+    await until(lambda: harness.runner.begun == 1)
+    harness.runner.stop([second], why)
+    go.set()
+    await until(lambda: not harness.runner.runs)
+    harness.runner.settlements.clear()
+    await harness.start(job_of(task), job_of(task))
+    settled = await harness.settled(2)
+    assert [one.change for one in settled] == [Change.PARK, Change.COMPLETE]
     await harness.close()
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextvars import ContextVar
 
-from holdfast import App
+from holdfast import App, JobState, RetryPolicy
+from holdfast.clock import SystemClock
 
 SEEN: ContextVar[str] = ContextVar("SEEN", default="nothing")
 
@@ -60,3 +61,23 @@ def test_a_job_that_is_cancelled_by_its_time_limit_takes_no_other_along() -> Non
     hang.enqueue_many([hang.bind(n) for n in range(20)])
     app.run_until_idle()
     assert sorted(done) == list(range(1, 20))
+
+
+def test_a_job_that_cancels_its_own_task_takes_no_other_along() -> None:
+    app = App("memory://")
+    done: list[int] = []
+
+    @app.task(name="end", retry=RetryPolicy(max_retries=0))
+    async def end(n: int) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if n == 0:
+            task.cancel()  # and it ends before it could hear of it
+        else:
+            await SystemClock().asleep(0)
+        done.append(n)
+
+    jobs = end.enqueue_many([end.bind(n) for n in range(20)])
+    app.run_until_idle()
+    assert sorted(done) == list(range(20))
+    assert {job.refresh().record.state for job in jobs} == {JobState.COMPLETED}

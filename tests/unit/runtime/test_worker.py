@@ -377,7 +377,7 @@ async def test_an_empty_retry_budget_parks_retries_and_no_first_attempts(app: Ap
     first: list[int] = []
 
     @app.task(
-        retry=RetryPolicy(max_retries=1, initial_delay=1.0, jitter=False, total_timeout=None),
+        retry=RetryPolicy(max_retries=1, initial_delay=10.0, jitter=False, total_timeout=None),
         breaker=None,
         budget=RetryBudget(ratio=1.0, cap=2.0),
     )
@@ -388,6 +388,10 @@ async def test_an_empty_retry_budget_parks_retries_and_no_first_attempts(app: Ap
         retried.append(n)
 
     jobs = await app.aenqueue_many([flaky.bind(n) for n in range(6)])
+    async with working(app):
+        for job in jobs:
+            await until_state(app, job, JobState.RETRYING)
+    memory_of(app).clock_offset_s += 11.0  # all of them ask at once, and nothing has been earned
     await app.arun_until_idle()
     records = [await record_of(app, job) for job in jobs]
     assert {record.state for record in records} == {JobState.COMPLETED}
@@ -642,6 +646,37 @@ async def test_after_the_grace_time_what_runs_is_cancelled_and_released_at_no_co
     assert (delivery.retries, delivery.is_suspect, delivery.orphaned) == (0, False, 0)
 
 
+async def test_after_the_grace_time_every_job_that_is_cancelled_may_clean_up(app: App) -> None:
+    clean = asyncio.Event()
+    begun: list[str] = []
+    cleaned: list[str] = []
+
+    @app.task(retry=NO_RETRY)
+    async def endless(name: str) -> None:
+        begun.append(name)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if name == "slow":
+                await clean.wait()
+            cleaned.append(name)
+
+    settings = WorkerSettings(heartbeat_s=0.02, sweep_s=0.5, grace_s=0.02)
+    async with working(app, settings) as running:
+        jobs = await app.aenqueue_many([endless.bind(name) for name in ("slow", "quick")])
+        await until(lambda: len(begun) == 2)
+        stop(running)
+        await until(lambda: cleaned == ["quick"])
+        for _ in range(20):
+            await SystemClock().asleep(0)
+        assert not running.done()  # or its process would end with one job in the middle of its clean-up
+        clean.set()
+        async with asyncio.timeout(5):
+            assert await running is Exit.RELEASED
+    assert cleaned == ["quick", "slow"]
+    assert {(await record_of(app, job)).state for job in jobs} == {JobState.QUEUED}
+
+
 async def claimed_by_another(app: App) -> Any:
     await app.store.heartbeat(WorkerRecord(id="another", lease_s=30.0))
     reply = await app.store.exchange(Exchange(claim=Claim(worker="another", token=new_token(), limit=10)))
@@ -701,6 +736,28 @@ async def test_a_thread_that_outlives_its_worker_keeps_its_job_until_it_has_ende
         async with asyncio.timeout(5):
             while len((await app.store.stats()).workers) > 1:  # the first one takes its leave
                 await SystemClock().asleep(0.001)
+    await until(lambda: not hearts())
+
+
+async def test_threads_that_outlive_their_worker_settle_their_jobs_as_each_ends(app: App) -> None:
+    begun, goes = list[int](), [threading.Event(), threading.Event()]
+
+    @app.task(name="slow", retry=NO_RETRY)
+    def slow(n: int) -> None:
+        begun.append(n)
+        goes[n].wait(10)
+
+    async with working(app, replace(QUICK, grace_s=0.01)) as running:
+        jobs = await app.aenqueue_many([slow.bind(n) for n in range(2)])
+        await until(lambda: len(begun) == 2)
+        stop(running)
+        async with asyncio.timeout(5):
+            assert await running is Exit.RELEASED
+    goes[0].set()
+    await until_state(app, jobs[0], JobState.COMPLETED)
+    assert (await record_of(app, jobs[1])).state is JobState.RUNNING
+    goes[1].set()
+    await until_state(app, jobs[1], JobState.COMPLETED)
     await until(lambda: not hearts())
 
 
@@ -933,8 +990,13 @@ class PickyStore(FlakyStore):
         super().__init__()
         self.unwritable: set[tuple[str, Change]] = set()
         self.is_known = False
+        self.hangs: asyncio.Event | None = None
+        """Set once a settlement went by itself, which is never answered then."""
 
     async def exchange(self, exchange: Exchange) -> Exchanged:
+        if self.hangs is not None and len(exchange.settlements) == 1:
+            self.hangs.set()
+            await asyncio.Event().wait()
         for job_id, _ in self.unwritable & {(one.id, one.change) for one in exchange.settlements}:
             raise Unwritable(job_id, "no such text") if self.is_known else ValueError("no such text")
         return await super().exchange(exchange)
@@ -1018,6 +1080,37 @@ async def test_a_job_that_cannot_be_settled_in_any_way_keeps_nobody(app: App, pi
     assert running.result() is Exit.DRAINED
     assert (await record_of(app, jobs[2])).state is JobState.RUNNING
     assert await ends_of(app) == {"completed": 4}
+
+
+async def test_what_goes_one_by_one_is_not_lost_with_the_lease(app: App, picky: PickyStore) -> None:
+    go = asyncio.Event()
+    jobs = await held_up(app, picky, go)
+    worker = app.worker(WorkerSettings(lease_s=0.3, heartbeat_s=0.05))
+    running = asyncio.create_task(worker.run())
+    await until(lambda: worker._started_at > 0.0 and worker.runner.begun == 5)
+    picky.hangs = asyncio.Event()
+    go.set()
+    async with asyncio.timeout(5):
+        await picky.hangs.wait()
+        picky.unwritable.clear()
+        picky.beats_fail = True
+        assert await running is Exit.REPLACE
+    assert {(await record_of(app, job)).state for job in jobs} == {JobState.COMPLETED}
+
+
+async def test_a_settlement_that_cannot_be_written_after_the_lease_keeps_no_other(app: App, picky: PickyStore) -> None:
+    go = asyncio.Event()
+    jobs = await held_up(app, picky, go)
+    worker = app.worker(WorkerSettings(lease_s=0.3, heartbeat_s=0.05))
+    running = asyncio.create_task(worker.run())
+    await until(lambda: worker._started_at > 0.0 and worker.runner.begun == 5)
+    picky.fails = [(lambda exchange: bool(exchange.settlements) and not worker._is_lost, False)] * 100
+    go.set()
+    await until(lambda: picky.failed > 0)
+    picky.beats_fail = True
+    async with asyncio.timeout(5):
+        assert await running is Exit.REPLACE
+    await check_only_the_third_was_buried(app, jobs)
 
 
 class OddStore(MemoryStore):
