@@ -140,7 +140,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
     only if the number is above all that it has had of this worker, so they may be sent again. None: whenever sent."""
     claim: Claim | None = None
     seen: int = 0
-    """The newest version of a value that the caller knows; newer ones come back."""
+    """The newest version of a value that the caller knows; newer ones come back, and with 0 all."""
 
 
 class Note(Struct, frozen=True, kw_only=True):
@@ -295,6 +295,12 @@ class Exchanged(Struct, frozen=True, kw_only=True):
     """Every value with a version above `seen`, after the changes, oldest version first."""
     next_due_s: float | None = None
     """With a claim that brought less than its limit: seconds until a delayed job may be due, if the store knows."""
+    newest: int = 0
+    """The newest version of all values, before the changes. One below `seen` says that the store was set back, by a
+    failover or a backup: versions that were seen come again, and what is known of values is to be read anew."""
+    era: int = 0
+    """The same holds where this is another number than last time: another server may have answered, or one that has
+    lost its last moments, and versions may be beyond `seen` again."""
 
 
 class PartitionReport(Struct, frozen=True, kw_only=True):
@@ -695,7 +701,8 @@ class Owner(Protocol):
     async def revoked(self, places: Collection[Place]) -> Mapping[Place, Progress]:
         """These go to somebody else. Finish or stop what is in flight, and answer how far it came.
 
-        The source waits for it within its limits, then commits the answer. Nothing of these is committed afterwards.
+        The source waits for it within its limits, then commits the answer. What is finished may be committed meanwhile,
+        so that an answer which comes too late repeats little; nothing of these is committed afterwards.
         """
 
     def lost(self, places: Collection[Place]) -> None:

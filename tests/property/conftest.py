@@ -73,7 +73,7 @@ def pytest_runtest_makereport(
     elif result.when == "call" and is_property and (tried := item.stash.get(_TRIED, 0)):
         seed = item.config.option.hypothesis_seed
         note = "failures 0" + (f", seed {seed}" if seed else "")
-        keep(Finding(row=_ROW, store="none", fault=PROPERTIES, injected=tried, note=note, test=item.nodeid))
+        keep(Finding(row=_ROW, store="none", fault=PROPERTIES, injected=tried, note=note))
     return result
 
 
@@ -89,5 +89,4 @@ def _broken(item: pytest.Item, call: pytest.CallInfo[None], *, is_run: bool) -> 
         note=words[:_WHY] or ("it failed" if is_run else "it was skipped"),
         is_kept=False,
         is_run=is_run,
-        test=item.nodeid,
     )

@@ -13,7 +13,7 @@ from holdfast.policy.breaker import FAILURE, SUCCESS, BreakerConfig, Outcome
 from holdfast.policy.budget import BudgetConfig
 from holdfast.policy.limiter import Rate
 from holdfast.policy.window import CountWindow, TimeWindow, Window
-from holdfast.ports import Value, ValueChange
+from holdfast.ports import Exchanged, Value, ValueChange
 from holdfast.runtime.shared import windows
 from holdfast.runtime.shared.breakers import read_breaker
 from holdfast.runtime.shared.guards import Go, Hold, Request, Round, SharedGuards, limit_gate
@@ -62,7 +62,7 @@ class Worker:
     question: Round | None = None
     sent: list[ValueChange] | None = None
     seen: int = 0
-    reply: tuple[list[bool], list[Value]] | None = None
+    reply: tuple[list[bool], list[Value], int] | None = None
 
 
 class Fleet(RuleBasedStateMachine):
@@ -196,16 +196,17 @@ class Fleet(RuleBasedStateMachine):
 
     def do(self, worker: Worker) -> None:
         if worker.sent is not None and worker.reply is None:
+            newest = self.version
             changed = [self.change(change) for change in worker.sent]
             newer = [value for value in self.values.values() if value.version > worker.seen]
-            worker.reply = changed, sorted(newer, key=lambda value: value.version)
+            worker.reply = changed, sorted(newer, key=lambda value: value.version), newest
 
     def take_reply(self, worker: Worker) -> None:
         if worker.sent is None or worker.reply is None:
             return
-        sent, (changed, newer) = worker.sent, worker.reply
+        sent, (changed, newer, newest) = worker.sent, worker.reply
         worker.sent = worker.reply = None
-        worker.guards.absorb(newer, self.now)
+        worker.guards.absorb(Exchanged(now=self.now, values=newer, newest=newest))
         if worker.question is None:
             worker.guards.confirm(sent, changed, self.now)
         elif worker.guards.finish(worker.question, changed, self.now):

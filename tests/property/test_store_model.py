@@ -627,7 +627,6 @@ def test_two_stores_answer_the_same_whatever_happens(place: Place, request: pyte
             figures=Figures(),
             note=f"{len(steps):,} cases, failures 0: every answer, record and sum the same after each step",
             seed=str(request.config.getoption("hypothesis_seed") or ""),
-            test=request.node.nodeid,
         )
     )
 

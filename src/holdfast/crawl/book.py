@@ -14,6 +14,7 @@ from holdfast.crawl.urls import domain_of
 from holdfast.errors import StoreError
 from holdfast.ports import Exchange, Exchanged, Store, Value, ValueChange
 from holdfast.runtime.crawls import VALUE, CrawlRecord, encode_record, read_record
+from holdfast.runtime.shared.seen import Seen
 
 _TRIES: Final = 20
 _MOST_SEEDS: Final = 100
@@ -45,7 +46,7 @@ class Book:
         self._values: dict[str, Value] = {}
         self._held: dict[str, None] = {}
         """The domains with a hold, that of the oldest first."""
-        self._seen = 0
+        self._seen = Seen()
 
     async def read(self) -> float:
         """Hear of everything; the store's clock."""
@@ -68,9 +69,10 @@ class Book:
 
     async def exchange(self, *changes: ValueChange) -> Exchanged:
         """Send changes, and hear what is new."""
-        reply = await self._store.exchange(Exchange(changes=changes, seen=self._seen))
-        if reply.values:
-            self._seen = max(self._seen, reply.values[-1].version)
+        asked = self._seen.version
+        reply = await self._store.exchange(Exchange(changes=changes, seen=asked))
+        if self._seen.hear(asked, reply):
+            self._forget_past(reply.values)
         self.absorb(reply.values)
         refused = [change for change, is_done in zip(changes, reply.changed, strict=True) if not is_done]
         if any(self._expected(change.key) == change.expected for change in refused):
@@ -178,9 +180,17 @@ class Book:
 
     def _forget_all(self) -> None:
         """A change was refused although nothing newer came: the store was set back, so read it all again."""
-        known, self._values, self._held, self._seen = self._values, {}, {}, 0
-        for value in known.values():
-            if value.data is not None and self._on_value is not None:
+        self._seen.doubt()
+        self._forget_past(())
+
+    def _forget_past(self, stored: Sequence[Value]) -> None:
+        """These are all that the store has: what is known of newer ones is from before it was set back."""
+        versions = {value.key: value.version for value in stored}
+        past = [value for value in self._values.values() if value.version > versions.get(value.key, 0)]
+        for value in past:
+            del self._values[value.key]
+            self._held.pop(self.held_domain(value) or "", None)
+            if value.key not in versions and value.data is not None and self._on_value is not None:
                 self._on_value(Value(value.key, 0, None))
 
     def _take(self, value: Value) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from holdfast.clock import new_token
 from holdfast.errors import StoreError
@@ -38,8 +38,10 @@ class Maintenance:
         clock: Clock,
         outage: Outage,
         on_work: Callable[[], None],
+        on_doubt: Callable[[], Awaitable[None]],
         rng: Rng,
     ) -> None:
+        """on_doubt: is told that the store does not have these values as they are."""
         self._store = store
         self._runner = runner
         self._worker = worker
@@ -49,6 +51,7 @@ class Maintenance:
         self._clock = clock
         self._outage = outage
         self._on_work = on_work
+        self._on_doubt = on_doubt
         # Anywhere in its minute, or a fleet whose workers all die within one, whatever kills them, would never prune.
         self._pruned_s = clock.monotonic() - rng() * _PRUNE_EVERY_S
         self.token = _token()
@@ -95,7 +98,9 @@ class Maintenance:
         await self._schedules.fire(self._clock.now())
 
     async def _drive_replays(self) -> None:
-        await replay.drive(self._store, list(self._values.values()), self._worker, self._runner.now())
+        values = list(self._values.values())
+        if not await replay.drive(self._store, values, self._worker, self._runner.now()):
+            await self._on_doubt()
 
     async def _prune(self) -> None:
         began_s = self._clock.monotonic()

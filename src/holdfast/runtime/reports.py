@@ -63,10 +63,13 @@ class Line:
         ours, theirs = os.pipe()
         try:
             yield theirs
+        except BaseException:  # there is no process to hear of
+            os.close(ours)
+            raise
         finally:
             os.close(theirs)
-            os.set_blocking(ours, False)
-            self._fd, self._started_s = ours, self._clock.monotonic()
+        os.set_blocking(ours, False)
+        self._fd, self._started_s = ours, self._clock.monotonic()
 
     def close(self) -> None:
         """The process is gone."""

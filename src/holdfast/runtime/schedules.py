@@ -6,7 +6,7 @@ the value `schedule:<name>` says that the tick has been fired. Killed in between
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 from uuid import UUID
@@ -17,7 +17,8 @@ from msgspec.structs import force_setattr, replace
 
 from holdfast.errors import ConfigError
 from holdfast.policy.schedule import AHEAD_S, Missed, Timing, due, timing_of
-from holdfast.ports import Exchange, Store, Value, ValueChange
+from holdfast.ports import Exchange, Exchanged, Store, Value, ValueChange
+from holdfast.runtime.shared.seen import Seen
 from holdfast.types import NewJob
 
 PREFIX: Final = "schedule:"
@@ -150,7 +151,7 @@ class Schedules:
                 raise ConfigError(f"name={schedule.name!r}: two schedules have this name")
             self._schedules[schedule.name] = schedule
         self._values: dict[str, Value] = {}
-        self._seen = 0
+        self._seen = Seen()
         self._next: dict[str, tuple[str, float, float]] = {}
 
     async def fire(self, wall_now: float) -> list[str]:
@@ -235,18 +236,32 @@ class Schedules:
         return msgspec.json.decode(value.data, type=Progress).under(schedule.timing.text)
 
     def _change(self, schedule: Schedule, progress: Progress) -> ValueChange:
-        value = self._values.get(schedule.key)
-        version = 0 if value is None or value.data is None else value.version
-        return ValueChange(schedule.key, version, msgspec.json.encode(progress))
+        return ValueChange(schedule.key, self._expected(schedule.key), msgspec.json.encode(progress))
 
-    async def _exchange(self, changes: Iterable[ValueChange] = ()) -> Iterable[bool]:
-        """Compare and set these, and learn what has changed since the last look."""
-        answer = await self._store.exchange(Exchange(changes=tuple(changes), seen=self._seen))
-        for value in answer.values:
-            self._seen = max(self._seen, value.version)
-            if value.key.startswith(PREFIX):
-                self._values[value.key] = value
-        return answer.changed
+    def _expected(self, key: str) -> int:
+        value = self._values.get(key)
+        return 0 if value is None or value.data is None else value.version
+
+    async def _exchange(self, changes: Sequence[ValueChange] = ()) -> Sequence[bool]:
+        """Compare and set these, and learn what has changed since the last look; all of it if that may be wrong."""
+        reply, is_certain = await self._ask(changes)
+        for change, is_done in zip(changes, reply.changed, strict=True):
+            if not is_done and self._expected(change.key) == change.expected:
+                is_certain = False  # refused although nothing newer came: the store was set back
+        if not is_certain:
+            self._seen.doubt()
+            await self._ask(())
+        return reply.changed
+
+    async def _ask(self, changes: Sequence[ValueChange]) -> tuple[Exchanged, bool]:
+        """The reply, and whether what is known goes with it."""
+        asked = self._seen.version
+        reply = await self._store.exchange(Exchange(changes=changes, seen=asked))
+        is_whole = self._seen.hear(asked, reply)
+        if is_whole:
+            self._values.clear()
+        self._values.update({value.key: value for value in reply.values if value.key.startswith(PREFIX)})
+        return reply, is_whole or self._seen.version > 0
 
 
 def _decide(schedule: Schedule, progress: Progress | None, wall_now: float) -> tuple[Progress | None, float | None]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 
 import pytest
 
@@ -87,6 +88,26 @@ async def test_a_store_that_was_set_back_is_read_anew(store: MemoryStore) -> Non
     assert told[0] == Value("crawl:shop", 0, None)
     assert book.hold_of("a.org") == StoredHold(20.0)
     assert book.record is not None
+
+
+async def test_what_a_store_lost_when_it_was_set_back_is_forgotten(store: MemoryStore) -> None:
+    told: list[Value] = []
+    book = Book(store, "shop", told.append)
+    await book.begin(())
+    await book.hold("a.org", 10.0, "")
+    standby = copy.deepcopy(store._values)
+    await book.hold("a.org", 20.0, "")
+    await book.hold("b.org", 20.0, "")
+    store._values = standby
+    told.clear()
+    await book.read()
+    assert set(book.holds()) == {"a.org", "b.org"}, "until all is read anew"
+    await book.read()
+    assert book.holds() == {"a.org": StoredHold(10.0)}
+    assert [(value.key, value.data is None) for value in told] == [
+        ("crawl:shop/hold/b.org", True),
+        ("crawl:shop/hold/a.org", False),
+    ]
 
 
 async def test_changes_at_the_same_time_are_all_kept(store: MemoryStore) -> None:

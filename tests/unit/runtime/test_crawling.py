@@ -256,7 +256,7 @@ async def test_a_breaker_that_is_open_is_not_forgotten(app: App) -> None:
     worker = await work(app, scoped(app, nothing), Crawl())
     await app.breakers.aforce_open("shop/bad.org")
     reply = await app.store.exchange(Exchange())
-    worker.guards.absorb(reply.values, reply.now)
+    worker.guards.absorb(reply)
     worker.guards.forget_breaker("shop/bad.org")
     assert worker.guards.breaker_states(reply.now) == {"shop/bad.org": BreakerMode.FORCED_OPEN}
 

@@ -70,6 +70,7 @@ class Upkeep:
         self.app._store = self.store
         self.values: dict[str, Value] = {}
         self.woken = 0
+        self.doubts = 0
 
         @self.app.task(name="t")
         async def task() -> None: ...
@@ -103,8 +104,12 @@ class Upkeep:
             clock=self.clock,
             outage=Outage(self.clock, lambda: 1.0),
             on_work=self._wake,
+            on_doubt=self._doubt,
             rng=lambda: draw,
         )
+
+    async def _doubt(self) -> None:
+        self.doubts += 1
 
     def _wake(self) -> None:
         self.woken += 1

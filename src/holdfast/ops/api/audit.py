@@ -17,6 +17,7 @@ from holdfast.ops.api.access import ADDRESS, PRINCIPAL
 from holdfast.ops.redact import redacted_text
 from holdfast.ops.text import short
 from holdfast.ports import Exchange, Exchanged, ValueChange
+from holdfast.runtime.shared.seen import Seen
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -82,6 +83,7 @@ class AuditTrail:
         self._writing = asyncio.Lock()
         self._kept: Sequence[Entry] = ()
         self._version = 0
+        self._seen = Seen()
         self._ahead_s = 0.0
 
     def record(self, scope: Scope, action: str, target: str, outcome: str) -> None:
@@ -126,7 +128,9 @@ class AuditTrail:
         """The latest entries, newest first, with those that are still to be written."""
         if self._store is not None:
             async with self._writing:
-                self._learn(await self._store.exchange(Exchange(seen=self._version)))
+                await self._ask(self._store)
+                if self._seen.version == 0:
+                    await self._ask(self._store)
         return _newest_first([*self._kept, *self._moved(self._pending)])[:KEPT]
 
     async def aclose(self) -> None:
@@ -155,27 +159,34 @@ class AuditTrail:
 
     async def _write_once(self, store: Store) -> None:
         async with self._writing:
-            if self._version == 0:
-                self._learn(await store.exchange(Exchange()))
+            if self._seen.version == 0:
+                await self._ask(store)
             batch = self._pending
             for _ in range(_ATTEMPTS):
                 wanted = _trimmed([*self._kept, *self._moved(batch)])
                 change = ValueChange(_KEY, self._version, msgspec.json.encode(wanted))
-                reply = await store.exchange(Exchange(changes=[change], seen=self._version))
-                self._learn(reply)
+                reply = await self._ask(store, change)
                 if reply.changed[0]:
                     written = set(batch)
                     self._pending = [entry for entry in self._pending if entry not in written]
                     return
+                if self._version == change.expected:  # refused by nothing newer: the store was set back
+                    self._seen.doubt()
+                    await self._ask(store)
         raise StoreError("the audit value is being changed by others all the time")
 
-    def _learn(self, reply: Exchanged) -> None:
+    async def _ask(self, store: Store, *changes: ValueChange) -> Exchanged:
         """What the store has by now, and how far its clock is ahead of ours."""
+        asked = self._seen.version
+        reply = await store.exchange(Exchange(changes=changes, seen=asked))
+        if self._seen.hear(asked, reply):
+            self._version, self._kept = 0, ()
         self._ahead_s = reply.now - self._clock.now()
         for value in reply.values:
             if value.key == _KEY:
                 self._version = value.version if value.data is not None else 0
                 self._kept = _decoded(value.data)
+        return reply
 
     def _moved(self, entries: Iterable[Entry]) -> list[Entry]:
         """With instants on the store's clock."""

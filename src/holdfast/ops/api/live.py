@@ -29,6 +29,7 @@ from holdfast.ports import Clock, Exchange, Query, Value
 from holdfast.runtime import replay as replays
 from holdfast.runtime.crawls import CrawlView, crawl_views
 from holdfast.runtime.rings import ring_views
+from holdfast.runtime.shared.seen import Seen
 from holdfast.runtime.streams.views import stream_views
 from holdfast.types import Group, JobState
 
@@ -59,7 +60,7 @@ class Live:
         self._app = app
         self._clock = app.clock
         self._values: dict[str, Value] = {}
-        self._seen = 0
+        self._seen = Seen()
         self._overview: tuple[float, schemas.Overview] | None = None
         self._streams = schemas.StreamList(items=[])
         self._rings = RingList(items=[])
@@ -180,16 +181,17 @@ class Live:
 
     async def _reach(self) -> None:
         async with self._clock.timeout(REACH_S):
-            await self._app.store.exchange(Exchange(seen=self._seen))
+            await self._app.store.exchange(Exchange(seen=self._seen.version))
         self._reached_s = self._clock.monotonic()
 
     async def _look(self) -> schemas.Overview:
         store = self._app.store
         capabilities = await asyncio.to_thread(lambda: store.capabilities)  # asking opens it
-        reply = await store.exchange(Exchange(seen=self._seen))
-        for value in reply.values:
-            self._seen = max(self._seen, value.version)
-            self._values[value.key] = value
+        asked = self._seen.version
+        reply = await store.exchange(Exchange(seen=asked))
+        if self._seen.hear(asked, reply):
+            self._values.clear()
+        self._values.update({value.key: value for value in reply.values})
         stats = await store.stats(int(reply.now // 60) - MINUTES + 1)
         found = overview_of(stats, self._values, capabilities, await self.condition())
         self._streams = streams_of(stream_views(stats, self._app.stream_specs.values()))

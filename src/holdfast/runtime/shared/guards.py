@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from holdfast.policy.breaker import SUCCESS, BreakerConfig, Outcome
 from holdfast.policy.budget import BudgetConfig
 from holdfast.policy.limiter import Rate
-from holdfast.ports import Value, ValueChange
+from holdfast.ports import Exchanged, Value, ValueChange
 from holdfast.runtime.shared import asking
 from holdfast.runtime.shared.asking import Go, Hold, Request, Round
 from holdfast.runtime.shared.breakers import SharedBreaker
@@ -25,6 +25,7 @@ from holdfast.runtime.shared.names import (
     queue_gate,
 )
 from holdfast.runtime.shared.registry import Registry, is_scoped
+from holdfast.runtime.shared.seen import Seen
 from holdfast.types import BreakerChanged, BreakerMode
 
 __all__ = ["Go", "Hold", "Request", "Round", "SharedGuards", "breaker_gate", "budget_key", "limit_gate", "queue_gate"]
@@ -38,13 +39,12 @@ class SharedGuards:
     """Breakers, limits and budgets of one worker process, for one event loop.
 
     `now` is the store's clock everywhere. An exchange goes like this: send `changes(now)`, or a round's changes, with
-    `seen`; then `absorb` the values of the reply; then `confirm`, or `finish`, with its `changed`. If no reply came,
+    `seen`; then `absorb` the reply; then `confirm`, or `finish`, with its `changed`. If no reply came,
     tell `lost`. One exchange with changes at a time.
     """
 
     def __init__(self) -> None:
-        self.seen = 0
-        """The newest version that is known."""
+        self._seen = Seen()
         self._registry = Registry()
         self._paused: set[str] = set()
         self._latest = -math.inf
@@ -71,13 +71,27 @@ class SharedGuards:
 
     # ---- what the store says
 
-    def absorb(self, values: Sequence[Value], now: float) -> list[BreakerChanged]:
+    @property
+    def seen(self) -> int:
+        """For `Exchange.seen`: the newest version that is known; 0 where all values are to be read, and then anew."""
+        return self._seen.version
+
+    def doubt(self) -> None:
+        """Something that the store said turned out to be wrong: with the next exchange all values are read anew.
+
+        Not while an exchange is under way.
+        """
+        self._seen.doubt()
+
+    def absorb(self, reply: Exchanged) -> list[BreakerChanged]:
         """Take over what the store says, and answer which breakers are in another state than before, by whomever."""
+        now = reply.now
         self._look_at_clock(now)
         changes = []
-        newer = [value for value in values if value.version > self.seen]
-        for value in newer:
-            self.seen = max(self.seen, value.version)
+        values = [value for value in reply.values if value.version > self.seen]
+        if self._seen.hear(self.seen, reply):
+            values = [*self._gone(values), *values]
+        for value in values:
             if value.key.startswith(QUEUE):
                 self._absorb_queue(value)
                 continue
@@ -93,6 +107,12 @@ class SharedGuards:
                     guard.told = state.mode
                     changes.append(BreakerChanged(guard.name, before, state.mode, state.period, state.cause))
         return changes
+
+    def _gone(self, values: Sequence[Value]) -> Iterator[Value]:
+        """The removal of all that is known and not among these, which are all that the store has."""
+        known = {*map(queue_gate, self._paused), *self._registry.stored()}
+        for key in known.difference(value.key for value in values):
+            yield Value(key, 0, None)
 
     def _absorb_queue(self, value: Value) -> None:
         name = value.key.removeprefix(QUEUE)
@@ -289,7 +309,7 @@ class SharedGuards:
             guard = self._registry.find(change.key)
             if not is_done and guard is not None and guard.version == change.expected:
                 guard.forget()
-                self.seen = 0
+                self.doubt()
 
 
 class _QueueValue(msgspec.Struct):

@@ -153,6 +153,11 @@ class Registry:
         else:
             self.pending.pop(guard.key, None)
 
+    def stored(self) -> Iterator[str]:
+        """The keys of all values that the store has, as far as is known."""
+        yield from (guard.key for guard in self if guard.version)
+        yield from self._others
+
     @property
     def waiting(self) -> int:
         """How many values are kept for guards that nobody has added."""

@@ -110,6 +110,7 @@ class MemoryStore:
         with self._lock:
             now = self._now()
             settled = [self._settle(settlement, now) for settlement in exchange.settlements]
+            newest = self._values.newest
             changed = [self._values.change(change, now) for change in exchange.changes]
             if any(changed):
                 self._signals.tell()
@@ -127,6 +128,7 @@ class MemoryStore:
                 deliveries=deliveries,
                 values=self._values.newer_than(exchange.seen),
                 next_due_s=self._ready.next_due_s(now) if is_short else None,
+                newest=newest,
             )
 
     async def heartbeat(self, worker: WorkerRecord) -> Beat:

@@ -19,6 +19,11 @@ class ValueTable:
         self._removed_at: dict[str, float] = {}
         self._version = 0
 
+    @property
+    def newest(self) -> int:
+        """The newest version."""
+        return self._version
+
     def change(self, change: ValueChange, now: float) -> bool:
         """Compare and set."""
         value = self._values.get(change.key)

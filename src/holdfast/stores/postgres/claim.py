@@ -16,7 +16,7 @@ from holdfast.stores.postgres.lanes import LaneReads
 from holdfast.stores.postgres.queries import load
 
 _SQL = load("claim.sql")
-_SEEN: Final = 8
+_SEEN: Final = 9
 """So many columns say what a claim has seen beside jobs."""
 
 
@@ -62,6 +62,7 @@ class Claiming:
         self.next_due_s: float | None = None
         self.now = 0.0
         self.newest_value = 0
+        self.server_started_at = 0.0
 
     def send_whole(self) -> bool:
         """Where there is one lane, look around and take by one statement; False where there is not."""
@@ -86,7 +87,8 @@ class Claiming:
     def answers(self) -> tuple[list[Delivery], dict[str, int]]:
         """What the claim brings, and the rows of these jobs."""
         seen, rows = self._answered()
-        self.now, self.newest_value, is_alive, is_used, next_due_at, newest_lane, epoch, _ = seen
+        self.now, self.newest_value, self.server_started_at, *seen = seen
+        is_alive, is_used, next_due_at, newest_lane, epoch, _ = seen
         claim, db = self._claim, self._db
         self._is_refused = is_used or not is_alive
         if is_alive and is_used:
@@ -109,7 +111,7 @@ class Claiming:
             answer = self._whole.fetchall()
             seen = answer[0][:_SEEN]
             self._has_taken = True
-            if seen[4] is None or seen[4] > seen[0]:
+            if seen[5] is None or seen[5] > seen[0]:
                 return seen, [row[_SEEN:] for row in answer if row[_SEEN] is not None]
             with self._db.together():  # something delayed is due
                 self.send(is_alone=True)

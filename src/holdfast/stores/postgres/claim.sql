@@ -1,6 +1,6 @@
--- What every exchange must know.
+-- What every exchange must know. Another server than last time tells itself by when it was started.
 -- name: now
-SELECT :now, (SELECT coalesce(max(version), 0) FROM holdfast_values)
+SELECT :now, (SELECT coalesce(max(version), 0) FROM holdfast_values), extract(epoch FROM pg_postmaster_start_time())::float8
 
 -- The same as a part of a claim that is one statement: it takes nothing when a delayed job is due, as that one comes first.
 -- name: seen
@@ -8,6 +8,7 @@ seen AS MATERIALIZED (
     SELECT
         now,
         (SELECT coalesce(max(version), 0) FROM holdfast_values),
+        extract(epoch FROM pg_postmaster_start_time())::float8,
         EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL) AS is_alive,
         :is_used AS is_used,
         (SELECT wakes_at FROM holdfast_delayed ORDER BY wakes_at, seq LIMIT 1) AS next_due_at,
@@ -35,6 +36,7 @@ ready AS (
 SELECT
     now,
     (SELECT coalesce(max(version), 0) FROM holdfast_values),
+    extract(epoch FROM pg_postmaster_start_time())::float8,
     EXISTS (SELECT 1 FROM holdfast_workers WHERE id = %(worker)s AND gone_at IS NULL),
     :is_used,
     CASE WHEN (SELECT count(*) FROM gone) >= %(limit)s THEN now ELSE (

@@ -7,6 +7,7 @@ from typing import Final
 from holdfast.ports import Delivery, Exchange, Exchanged
 from holdfast.stores.lanes import Lanes
 from holdfast.stores.postgres.claim import Claiming
+from holdfast.stores.postgres.connection import Line
 from holdfast.stores.postgres.db import Cursor, Db
 from holdfast.stores.postgres.enqueue import Setting
 from holdfast.stores.postgres.news import News
@@ -33,6 +34,9 @@ class Exchanges:
         self._news = news
         self._known: dict[str, int] = {}
         """The rows of the jobs that this process has claimed."""
+        self._server: tuple[Line | None, float] = (None, 0.0)
+        """The connection and the start of the server that answered last."""
+        self._era = 0
         self._n = 0
         self._letters = 0
 
@@ -79,10 +83,10 @@ class Exchanges:
         deliveries: list[Delivery] = []
         next_due_s = None
         if claiming is None:
-            ((now, newest_value),) = clock.fetchall()
+            ((now, newest_value, started_at),) = clock.fetchall()
         else:
             deliveries, next_due_s = self._claim(db, claiming, exchange)
-            now, newest_value = claiming.now, claiming.newest_value
+            now, newest_value, started_at = claiming.now, claiming.newest_value, claiming.server_started_at
         if not changes and newest_value > exchange.seen:
             newer = send_newer(db, exchange.seen)
         if has_news:
@@ -95,7 +99,17 @@ class Exchanges:
             deliveries=deliveries,
             values=[] if newer is None else values_of(newer.fetchall()),
             next_due_s=next_due_s,
+            newest=newest_value,
+            era=self._era_of(db.line, started_at),
         )
+
+    def _era_of(self, line: Line, started_at: float) -> int:
+        """Behind a new connection may be another server, or the same after a crash; behind a pooler at any time."""
+        server = (line, started_at)
+        if server != self._server:
+            self._server = server
+            self._era += 1
+        return self._era
 
     def _claim(self, db: Db, claiming: Claiming, exchange: Exchange) -> tuple[list[Delivery], float | None]:
         claim = exchange.claim

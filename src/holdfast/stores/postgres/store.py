@@ -44,7 +44,7 @@ try:
     from holdfast.stores.postgres.groups import group_letters
     from holdfast.stores.postgres.lanes import drop_empty_lanes
     from holdfast.stores.postgres.opened import Opened
-    from holdfast.stores.postgres.people import change_jobs
+    from holdfast.stores.postgres.people import Changing
     from holdfast.stores.postgres.prune import prune_jobs, prune_rest
     from holdfast.stores.postgres.queries import migrations
     from holdfast.stores.postgres.records import get_records
@@ -178,7 +178,7 @@ class PostgresStore:
         if operation.change not in _BY_PEOPLE:
             raise IllegalChange(f"{operation.change}: people can cancel, replay and remove jobs")
         opened = await self._aopen()
-        changed = await opened.change(lambda db: change_jobs(db, operation, opened.setting))
+        changed = await opened.change(Changing(operation, opened.setting).run)
         opened.news.tell()
         return changed
 

@@ -30,7 +30,7 @@ class Texts(list[bytes]):
 class Call(Generic[Answer]):
     """To be sent to a server, perhaps together with others; called with the reply, it answers."""
 
-    __slots__ = ("script", "words", "texts", "read", "number")
+    __slots__ = ("script", "words", "texts", "read", "number", "line")
 
     def __init__(
         self, script: Script, words: tuple[Any, ...], read: Callable[[Any], Answer], texts: list[bytes] | None = None
@@ -41,6 +41,8 @@ class Call(Generic[Answer]):
         self.read = read
         self.number = 0
         """Given when it is first sent, and kept when it is sent again: its connection numbers all that it sends."""
+        self.line = 0
+        """On the how many-th line of its connection it was sent last: behind a new one may be another server."""
 
     def __call__(self, reply: Any) -> Answer:
         """What the reply means."""

@@ -102,6 +102,8 @@ class Connection:
         self._name = new_secret().hex().encode()
         self._numbers = itertools.count(1)
         self._wire: Any = None
+        self._wires = 0
+        """How many there were."""
         self._node: tuple[str, int] | None = None
         """Of a cluster: the node that has our keys, which may be another than that of the URL."""
 
@@ -159,6 +161,7 @@ class Connection:
                 wire.host, wire.port = self._node
             wire.connect()
             self._wire = wire
+            self._wires += 1
         return self._wire
 
     def _command(self, words: tuple[str | bytes | int, ...]) -> Any:
@@ -189,6 +192,7 @@ class Connection:
 
     def _packed(self, call: Call[Any]) -> bytes:
         call.number = call.number or next(self._numbers)
+        call.line = self._wires
         about = _pack_times(self._offset_s(), self._address.key_window_s, call.number) + self._name
         return _pack((b"EVALSHA", call.script.sha, b"1", self._key, call.words, about, *call.texts))
 

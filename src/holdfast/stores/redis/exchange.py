@@ -29,7 +29,8 @@ def exchange_call(exchange: Exchange, known: state.Texts) -> Call[Exchanged]:
         exchange.counted,
     )
     token = b"" if claim is None else claim.token
-    return Call(EXCHANGE, words, lambda reply: _exchanged(reply, token, known), texts)
+    call: Call[Exchanged] = Call(EXCHANGE, words, lambda reply: _exchanged(reply, token, known, call.line), texts)
+    return call
 
 
 def _wish_of(claim: Claim) -> tuple[Any, ...]:
@@ -37,8 +38,8 @@ def _wish_of(claim: Claim) -> tuple[Any, ...]:
     return claim.worker, token_text(claim.token), limit, claim.queues, claim.caps, claim.is_alone, claim.per_lane
 
 
-def _exchanged(reply: list[Any], token: bytes, known: state.Texts) -> Exchanged:
-    now, settled, changed, next_due_s, *deliveries, values = reply
+def _exchanged(reply: list[Any], token: bytes, known: state.Texts, era: int) -> Exchanged:
+    now, settled, changed, next_due_s, newest, *deliveries, values = reply
     return Exchanged(
         now=float(now),
         settled=_signs(settled),
@@ -46,6 +47,8 @@ def _exchanged(reply: list[Any], token: bytes, known: state.Texts) -> Exchanged:
         deliveries=read_deliveries(deliveries, token, known) if deliveries[0] else [],
         values=[_value(key, text) for key, text in zip(values[::2], values[1::2], strict=True)],
         next_due_s=float(next_due_s) if next_due_s else None,
+        newest=newest,
+        era=era,
     )
 
 

@@ -47,7 +47,7 @@ from holdfast.stores.sqlite.records import get_records
 from holdfast.stores.sqlite.search import find_jobs
 from holdfast.stores.sqlite.settle import settle
 from holdfast.stores.sqlite.stats import read_stats
-from holdfast.stores.sqlite.values import add_counts, change_values, values_above
+from holdfast.stores.sqlite.values import add_counts, change_values, newest_version, values_above
 from holdfast.stores.sqlite.workers import reclaim, remember
 from holdfast.types import Change, Group, JobRecord, NewJob
 
@@ -249,6 +249,7 @@ class SqliteStore:
             settled = settle(batch, exchange.settlements, known)
             for one in exchange.settlements:
                 known.pop(one.id, None)
+        newest = newest_version(batch)
         changed = change_values(batch, exchange.changes, now) if exchange.changes else ()
         if exchange.counts:
             add_counts(batch, exchange.counts, exchange.counted)
@@ -263,6 +264,7 @@ class SqliteStore:
             deliveries=deliveries,
             values=values_above(batch, exchange.seen),
             next_due_s=next_due_s,
+            newest=newest,
         )
 
 

@@ -29,6 +29,12 @@ def change_values(batch: Batch, changes: Sequence[ValueChange], now: float) -> l
     return answers
 
 
+def newest_version(batch: Batch) -> int:
+    """Of all values."""
+    version: int = read_value(batch.db, _SQL["newest"])
+    return version
+
+
 def values_above(batch: Batch, version: int) -> list[Value]:
     """All values with a higher version, oldest first."""
     text = read_value(batch.db, _SQL["newer"], (version,))

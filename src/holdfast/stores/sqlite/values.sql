@@ -4,6 +4,9 @@ SELECT :key, (SELECT coalesce(max(version), 0) + 1 FROM holdfast_values), :data,
 WHERE :expected = coalesce((SELECT version FROM holdfast_values WHERE key = :key AND data IS NOT NULL), 0)
 ON CONFLICT (key) DO UPDATE SET version = excluded.version, data = excluded.data, removed_at = excluded.removed_at
 
+-- name: newest
+SELECT coalesce(max(version), 0) FROM holdfast_values
+
 -- name: newer
 SELECT json_group_array(json_array(key, version, hex_or_null)) FROM (
     SELECT key, version, CASE WHEN data IS NOT NULL THEN hex(data) END AS hex_or_null

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from holdfast.clock import new_token
-from holdfast.ports import Exchange, Note, Query, Store, Value, ValueChange
+from holdfast.ports import Claim, Exchange, Note, Query, Store, Value, ValueChange
 from holdfast.testing.store_suite.steps import (
     HOUR_S,
     RETURNING,
@@ -277,6 +277,29 @@ class ValueSuite:
         newest = everything[-1].version
         assert list((await store.exchange(Exchange(seen=newest))).values) == []
         assert [v.key for v in (await store.exchange(Exchange(seen=everything[0].version))).values] == ["a", "b"]
+
+    async def test_the_newest_version_is_told_as_it_was_before_the_changes(self, store: Store) -> None:
+        assert (await store.exchange(Exchange(changes=[ValueChange("a", 0, b"1")]))).newest == 0
+        first = (await values_of(store))["a"].version
+        reply = await store.exchange(Exchange(changes=[ValueChange("a", first, None)], seen=first))
+        assert reply.newest == first
+        (removed,) = reply.values
+        assert (await store.exchange(Exchange(seen=removed.version))).newest == removed.version
+
+    async def test_who_knows_more_than_the_store_is_told_how_far_it_is(self, store: Store) -> None:
+        await change_value(store, "a", 0, b"1")
+        newest = (await values_of(store))["a"].version
+        reply = await store.exchange(Exchange(seen=newest + 5))
+        assert (reply.newest, list(reply.values)) == (newest, [])
+        reply = await store.exchange(Exchange(changes=[ValueChange("b", 0, b"2")], seen=newest + 5))
+        assert (reply.newest, list(reply.values)) == (newest, [])
+
+    async def test_the_era_stays_while_the_same_server_answers(self, store: Store) -> None:
+        eras = [(await store.exchange(Exchange(seen=seen))).era for seen in (0, 0, 5)]
+        eras.append((await store.exchange(Exchange(changes=[ValueChange("a", 0, b"1")]))).era)
+        await start(store)
+        eras.append((await store.exchange(Exchange(claim=Claim(worker="w1", token=new_token(), limit=5)))).era)
+        assert len(set(eras)) == 1
 
     async def test_an_exchange_answers_after_its_own_changes(self, store: Store) -> None:
         answer = await store.exchange(Exchange(changes=[ValueChange("k", 0, b"1"), ValueChange("k", 0, b"2")]))

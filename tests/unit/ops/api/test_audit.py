@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -246,3 +247,24 @@ async def test_looking_without_a_credential_is_not_worth_a_line(caplog: pytest.L
     caller = Caller(ApiSettings(tokens=TOKENS))
     assert await caller.status("GET", "/jobs") == 401
     assert caplog.messages == []
+
+
+async def test_a_trail_goes_on_after_its_store_was_set_back(
+    trail: AuditTrail, store: Watched, clock: ManualClock
+) -> None:
+    trail.record(scope(), "pause", "queue mail", "done")
+    await settle()
+    standby = copy.deepcopy(store._values)
+    clock.advance(1.0)
+    await settle()
+    trail.record(scope(), "resume", "queue mail", "done")
+    await settle()
+    assert [entry.action for entry in await trail.entries()] == ["resume", "pause"]
+    store._values = standby
+    clock.advance(1.0)
+    await settle()
+    trail.record(scope(), "stop", "replay a", "done")
+    await settle()
+    store.is_away = True  # what is still to be written is not asked for again
+    assert [entry.action for entry in trail._kept] == ["pause", "stop"]
+    assert not trail._pending

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, MutableMapping
@@ -14,8 +15,9 @@ import pytest
 
 from holdfast.ops.api import ApiSettings
 from holdfast.ops.api.listener import PING_S, EventStream
-from holdfast.ops.api.live import LOOK_S
+from holdfast.ops.api.live import LOOK_S, Live
 from holdfast.ops.api.tokens import TokenFile, lines_of, make_token
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
 from tests.unit.ops.api.shopfront import Shopfront, listening, new_app, turns, two_tenants
 
@@ -327,3 +329,15 @@ async def test_a_check_that_hangs_does_not_hold_up_what_is_told(front: Shopfront
         assert found["overview"]["states"] == {"queued": 12}
     still.advance(60.0)
     await turns()
+
+
+async def test_what_a_store_that_was_set_back_has_lost_is_no_longer_shown(front: Shopfront) -> None:
+    store = front.app.store
+    assert isinstance(store, MemoryStore)
+    standby = copy.deepcopy(store._values)
+    await front.app.breakers.aforce_open("payments")
+    live = Live(front.app)
+    assert (await live._look()).open_breakers == ["payments"]
+    store._values = standby
+    await live._look()
+    assert (await live._look()).open_breakers == []

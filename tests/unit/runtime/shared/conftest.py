@@ -9,7 +9,7 @@ import pytest
 from holdfast.policy.breaker import FAILURE, BreakerConfig, Outcome
 from holdfast.policy.budget import BudgetConfig
 from holdfast.policy.limiter import Rate
-from holdfast.ports import Value, ValueChange
+from holdfast.ports import Exchanged, Value, ValueChange
 from holdfast.runtime.shared.guards import Go, Hold, Request, SharedGuards
 from holdfast.types import BreakerChanged
 
@@ -21,6 +21,7 @@ class Fleet:
         self.now = 1_000.0
         self.values: dict[str, Value] = {}
         self.version = 0
+        self.era = 0
         self.exchanges = 0
         self.breaker: BreakerConfig | None = BreakerConfig(failure_threshold=3, half_open_max_calls=2)
         self.limits: dict[str, Rate] = {}
@@ -49,6 +50,11 @@ class Fleet:
         self.version += 1
         self.values[key] = Value(key, self.version, data)
 
+    def restore(self, values: dict[str, Value]) -> None:
+        """Lose all that was written since a copy was made of the values."""
+        self.values = dict(values)
+        self.version = max((value.version for value in values.values()), default=0)
+
     def data(self, key: str) -> bytes | None:
         value = self.values.get(key)
         return None if value is None else value.data
@@ -56,10 +62,10 @@ class Fleet:
     def sync(self, guards: SharedGuards, changes: Sequence[ValueChange] = ()) -> list[BreakerChanged]:
         """An exchange; what it said about `changes` is in `changed`."""
         self.exchanges += 1
-        seen = guards.seen
+        seen, newest = guards.seen, self.version
         self.changed = [self.change(change) for change in changes]
         newer = sorted((v for v in self.values.values() if v.version > seen), key=lambda v: v.version)
-        return guards.absorb(newer, self.now)
+        return guards.absorb(Exchanged(now=self.now, values=newer, newest=newest, era=self.era))
 
     def flush(self, guards: SharedGuards) -> list[BreakerChanged]:
         """Send what has to be sent, until it is."""

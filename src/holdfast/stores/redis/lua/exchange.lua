@@ -6,6 +6,7 @@
 go_on_when_full()
 local is_first = (#args[3] > 0 or args[4]) and is_first_time()
 local settled = #args[1] > 0 and settle(args[1]) or ''
+local newest = newest_version()
 local changed = #args[2] > 0 and change_values(args[2]) or ''
 flush() -- before the counts: a number that Redis cannot add ends the script, and must not leave anything by half
 if #args[3] > 0 and is_new(args[6], is_first) then
@@ -19,6 +20,6 @@ end
 local facts, more
 ids, facts, texts, more = deliveries_of(ids, texts)
 return {
-  string.format('%.17g', now), settled, changed, next_due_s and string.format('%.17g', next_due_s) or '',
+  string.format('%.17g', now), settled, changed, next_due_s and string.format('%.17g', next_due_s) or '', newest,
   ids, facts, texts, more, values_above(args[5]),
 }

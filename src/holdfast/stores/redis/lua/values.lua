@@ -29,14 +29,16 @@ local function change_values(changes)
   return table.concat(answers)
 end
 
--- Key and text of every value with a higher version, oldest first. A store that lost its latest writes in a failover is
--- older than what was seen of it: then all are told.
+local function newest_version()
+  return tonumber(redis.call('HGET', P .. 'meta', 'version') or 0)
+end
+
+-- Key and text of every value with a higher version, oldest first.
 local function values_above(seen)
-  local newest = tonumber(redis.call('HGET', P .. 'meta', 'version') or 0)
-  if seen == newest then
+  if seen >= newest_version() then
     return {}
   end
-  local keys = redis.call('ZRANGEBYSCORE', P .. 'versions', '(' .. (seen > newest and 0 or seen), '+inf')
+  local keys = redis.call('ZRANGEBYSCORE', P .. 'versions', '(' .. seen, '+inf')
   local texts = read_many('value', keys)
   local answer = {}
   for i = 1, #keys do
