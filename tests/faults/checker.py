@@ -252,8 +252,9 @@ def recoveries(evidence: Evidence) -> Iterator[tuple[str, float]]:
     """Each job that a fault cut off, and the seconds until it ran again; for each death, where it took several.
 
     Not those that were blamed for it, as from the third death of a worker on: they wait for their retry like others.
-    A worker that has lost its lease stops its runs itself: then it is from the last fault before it ran again on, as
-    outages may follow one another sooner than anybody could go on between them.
+    A worker that has lost its lease stops its runs itself: then it is from the fault that stopped it on. Where others
+    followed before it ran again, nobody may have been able to go on between two of them: then it is the longest time in
+    which none began.
     """
     for one in _recovered(evidence):
         yield one.job, one.took_s
@@ -273,21 +274,21 @@ def _recovered(evidence: Evidence) -> Iterator[_Recovery]:
     for one in evidence.transitions:
         history[one.job].append(one)
     cut_off = [
-        (job, hit_at, run, following)
+        (job, gap, run, following)
         for job, runs in runs_by_job(evidence.effects).items()
         for run, following in pairwise(runs)
-        if (hit_at := _cut_off_at(run, following, evidence)) is not None
+        if (gap := _cut_off_from(run, following, evidence)) is not None
     ]
     processes = {one.pid for one in evidence.effects}
-    for job, hit_at, run, following in cut_off:
+    for job, (since, until), run, following in cut_off:
         between = _between(history[job], run.start.token, following.start.token)
         if any(one.after == "retrying" for one in between):
             continue
         deaths, turn_s = max(1, _deaths(between)), 0.0
         if following.start.parent in processes:  # it runs in a process of its own, where one is run at a time
             others = (other for *_, other in cut_off if other.start.pid == following.start.pid)
-            turn_s = sum(_overlap_s(other, hit_at, following.start.at) for other in others)
-        yield _Recovery(job, (following.start.at - hit_at) / deaths, turn_s / deaths)
+            turn_s = sum(_overlap_s(other, since, until) for other in others)
+        yield _Recovery(job, (until - since) / deaths, turn_s / deaths)
 
 
 def _overlap_s(run: Run, since: float, until: float) -> float:
@@ -295,14 +296,18 @@ def _overlap_s(run: Run, since: float, until: float) -> float:
     return max(0.0, min(run.last.at, until) - max(run.start.at, since)) if run.last is not None else 0.0
 
 
-def _cut_off_at(run: Run, following: Run, evidence: Evidence) -> float | None:
-    """When a fault cut it off, if one did."""
-    if run.last is not None and run.last.what == "stop" and run.last.at <= following.start.at:
+def _cut_off_from(run: Run, following: Run, evidence: Evidence) -> tuple[float, float] | None:
+    """From when until when it had to run again, if a fault cut it off."""
+    again_at = following.start.at
+    if run.last is not None and run.last.what == "stop" and run.last.at <= again_at:
         pids = {run.start.pid, run.start.parent}
-        hits = [one.at for one in evidence.faults if one.pid in pids and run.start.at <= one.until]
-        return max((max(at, run.start.at) for at in hits if at <= following.start.at), default=None)
-    if run.last is None or run.last.at > following.start.at:
-        return min((max(one.at, run.start.at) for one in _faults_of(run, evidence)), default=None)
+        hits = [max(one.at, run.start.at) for one in evidence.faults if one.pid in pids and run.start.at <= one.until]
+        stopped_at = max((at for at in hits if at <= run.last.at), default=0.0)
+        marks = [*sorted(at for at in hits if stopped_at <= at <= again_at), again_at]
+        return max(pairwise(marks), key=lambda gap: gap[1] - gap[0], default=None)
+    if run.last is None or run.last.at > again_at:
+        hit_at = min((max(one.at, run.start.at) for one in _faults_of(run, evidence)), default=None)
+        return None if hit_at is None else (hit_at, again_at)
     return None
 
 

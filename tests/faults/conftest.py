@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.faults.arena import Arena
 from tests.faults.engines import Engine, PostgresEngine, RedisEngine, SqliteEngine
 from tests.faults.report import FINDINGS, Figures, Finding, Report, finding, keep, read, told
-from tests.servers import RedisServer
+from tests.servers import RedisServer, program
 
 AUDITED: Final = {"appendonly": "yes", "appendfsync": "no", "auto-aof-rewrite-percentage": "0"}
 """A Redis server whose append-only file keeps every write."""
@@ -23,7 +23,8 @@ _BEGUN: Final = pytest.StashKey[int]()
 _HERE: Final = pytest.StashKey[list[Finding]]()
 """Those of this process."""
 _NO_FIGURES: Final = Figures()
-_IS_FULL: Final = os.environ.get("HOLDFAST_FAULTS") == "full"
+IS_FULL: Final = os.environ.get("HOLDFAST_FAULTS") == "full"
+"""Whether every test runs on every store and stream; without, each of these is in some of them."""
 _WHY: Final = 400
 """So much of what an assertion says: it begins with what is shortened, and goes on with what was found."""
 
@@ -38,7 +39,7 @@ waits: Final = pytest.mark.waits
 """The test waits for leases and limits most of the time, and keeps no processor busy."""
 busy: Final = pytest.mark.busy
 """The test keeps a processor busy and bounds no time, so that another one may run beside it."""
-full_only: Final = pytest.mark.skipif(not _IS_FULL, reason="full size only: make faults")
+full_only: Final = pytest.mark.skipif(not IS_FULL, reason="full size only: make faults")
 """The test cannot be made small enough for the suite."""
 
 
@@ -55,6 +56,12 @@ def is_full() -> bool:
     size = os.environ.get("HOLDFAST_FAULTS", "small")
     assert size in {"small", "full"}, f"HOLDFAST_FAULTS={size}: small or full"
     return size == "full"
+
+
+@pytest.fixture
+def strace() -> str:
+    """The tracer."""
+    return program("strace", "strace")
 
 
 @pytest.fixture
@@ -100,7 +107,6 @@ def report(request: pytest.FixtureRequest) -> Report:
             figures=figures,
             note=note,
             seed=seed,
-            test=request.node.nodeid,
         )
         _add(one, request.config)
         print(told(one))
@@ -119,10 +125,10 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A test that fails is a promise that was not kept, and one that is skipped at full size was not tried."""
     result = yield
-    if result.failed or (result.skipped and _IS_FULL):
+    if result.failed or (result.skipped and IS_FULL):
         words = " ".join(str(call.excinfo.value).split()) if call.excinfo else ""
         why = words[:_WHY] or ("it failed" if result.failed else "it was skipped")
-        broken = _broken(item.name, why, row=_row_of(item.path), store=_store_of(item), test=item.nodeid)
+        broken = _broken(item.name, why, row=_row_of(item.path), store=_store_of(item))
         _add(broken if result.failed else replace(broken, is_run=False), item.config)
     return result
 
@@ -131,12 +137,12 @@ def pytest_runtest_makereport(
 def pytest_handlecrashitem(crashitem: str) -> None:
     """So is one that takes its process with it; only where tests run in processes of their own is that survived."""
     path, _, name = crashitem.partition("::")
-    keep(_broken(name, "the process of the test died", row=_row_of(Path(path)), store="none", test=crashitem))
+    keep(_broken(name, "the process of the test died", row=_row_of(Path(path)), store="none"))
 
 
-def _broken(name: str, why: str, *, row: str, store: str, test: str) -> Finding:
+def _broken(name: str, why: str, *, row: str, store: str) -> Finding:
     fault = name.removeprefix("test_").replace("_", " ")
-    return Finding(row=row, store=store, fault=fault, injected=0, note=why, is_kept=False, test=test)
+    return Finding(row=row, store=store, fault=fault, injected=0, note=why, is_kept=False)
 
 
 def _add(one: Finding, config: pytest.Config) -> None:

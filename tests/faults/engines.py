@@ -239,6 +239,14 @@ class PostgresEngine(_ServerEngine):
         """A session beside the product, in the store's schema."""
         return psycopg.connect(self.server.dsn(), autocommit=True, options=f"-c search_path={self._schema}")
 
+    def answers(self) -> bool:
+        """Whether the server takes a session."""
+        try:
+            self.connection().close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
     def hold(self) -> Hold:
         """By a proxy."""
         proxy = self.proxy()

@@ -24,6 +24,8 @@ WORDS: Final = {"ring": "Rings", "crawl": "Crawls", "soak": "Soak"}
 """What is no row of the plan, by the first word of its file."""
 LOAD: Final = "load"
 """What the plan says of all rows that have no other."""
+SIMULATION: Final = "simulation"
+"""What is no row of the plan, and has a section of its own in the report."""
 ELSE: Final = "Other tests"
 STREAMS: Final = ("kafka", "redis streams", "streams")
 """How the names of these begin where others have a store."""
@@ -127,6 +129,8 @@ def named(row: Row) -> str:
     """What a row is about, or a word."""
     if isinstance(row, int):
         return PLAN[row]
+    if row == SIMULATION:
+        return "the simulation"
     return "the load, where a row has no other" if row == LOAD else WORDS[row].lower()
 
 

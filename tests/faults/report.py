@@ -62,8 +62,6 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether what is promised held."""
     is_run: bool = True
     """Whether it could be tried at all; if not, the note says why."""
-    test: str = ""
-    """Which test has found it."""
 
 
 class Report(Protocol):
@@ -83,9 +81,7 @@ class Report(Protocol):
         """Only after everything was checked: a test that fails is a finding of its own."""
 
 
-def finding(
-    *, row: str, store: str, fault: str, injected: int, figures: Figures, note: str, seed: str, test: str
-) -> Finding:
+def finding(*, row: str, store: str, fault: str, injected: int, figures: Figures, note: str, seed: str) -> Finding:
     """One whose test has passed, with its quantiles; it holds unless something was lost."""
     took = figures.recoveries
     return Finding(
@@ -98,7 +94,6 @@ def finding(
         note=note,
         seed=seed,
         is_kept=not figures.lost,
-        test=test,
     )
 
 

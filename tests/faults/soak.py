@@ -1,8 +1,9 @@
 """The soak: `python -m tests.faults.soak --store all --minutes 30 --out build/faults/soak.json`.
 
-A load of 80 % of what this machine drains, with workers killed every few seconds, all but one, and at the end a list
-of verdicts: nothing lost, nothing twice but for kills; memory, file handles and threads of the worker that is spared
-and of the programs beside it flat, and logs and tables too. With `--store all` the minutes are shared by the three
+A load of 80 % of what this machine drains, with a worker killed every few seconds, though never the one that is
+spared, and at the end a list of verdicts: nothing lost, nothing twice but for kills, and what they cut off runs again
+in time; memory, file handles and threads of the spared worker and of the programs beside it flat, and logs and tables
+too. With `--store all` the minutes are shared by the three
 stores, so 30 are 10 for each. The exit code is 1 when a promise was not kept.
 """
 
@@ -92,14 +93,13 @@ def finding_of(found: Soaked) -> Finding:
     return Finding(
         row="soak",
         store=found.store,
-        fault=f"a load of {found.rate / found.drain_rate:.0%} of the drain rate, workers are killed every few seconds",
+        fault=f"a load of {found.rate / found.drain_rate:.0%} of the drain rate, a worker is killed every few seconds",
         injected=found.kills,
         figures=Figures(acked=found.acked, completed=found.done, dead=found.dead, lost=found.lost, twice=found.twice),
         recovery_s=(quantile(took_s, 0.5), quantile(took_s, 0.99)) if took_s else None,
         note=f"{note}; NOT: {'; '.join(broken)}" if broken else note,
         seed=found.seed,
         is_kept=not broken,
-        test="tests/faults/soak.py",
     )
 
 

@@ -11,11 +11,13 @@ from typing import Any, Final
 from msgspec import json
 
 from holdfast.ports import Stats
+from holdfast.runtime.worker import WorkerSettings
 from holdfast.types import JobRecord
 from tests.faults.soak_ledger import ClientBook, EffectBook
 from tests.faults.soak_plan import Plan, Seen
 from tests.faults.soak_shop import DOOMED, TASKS, TICK_EVERY_S, doomed_below, doomed_to, is_doomed, is_refused
-from tests.faults.soak_verdicts import Verdict, at_least, at_most, bounded_backlog, flats, none_of
+from tests.faults.soak_verdicts import Verdict, at_least, at_most, bounded_backlog, flats, none_of, soon_again
+from tests.faults.workers import recovery_bound
 
 _SLOWEST_ANSWER_S: Final = 5.0
 _OLDEST_PAGE_S: Final = 1.0
@@ -38,6 +40,7 @@ def judge(
     acked, ticks = client.acked, len(effects.ticks)
     mended = sum(effects.has_ended(number) for number in range(acked) if is_refused(number))
     fewest, most = (ticked_s / TICK_EVERY_S for ticked_s in seen.ticked_s)
+    bound_s = recovery_bound(plan.lease_s, start_s=seen.start_s, sweep_s=WorkerSettings().sweep_s)
     letters = seen.letters | kept_letters(plan, client, effects, now_s)
     missed = missed_letters(plan, seen, client, effects, records, now_s)
     miscounts = [*seen.miscounts, *miscounted(plan, seen, client, effects, records, stats)]
@@ -55,6 +58,7 @@ def judge(
         at_most("the server's slowest answer", max(seen.answers_s, default=0.0), _SLOWEST_ANSWER_S, "s"),
         at_most("the longest time without a heartbeat", max(seen.gaps_s, default=0.0), plan.lease_s, "s"),
         at_least("kills that hit a running job", seen.hits, 1),
+        soon_again(effects.recoveries, bound_s),
         at_least("dead letters that were replayed and completed", mended, 1),
         at_least("ticks of the schedule that ran", ticks, fewest - 3),
         at_most("ticks of the schedule", ticks, most + 2, "ticks"),

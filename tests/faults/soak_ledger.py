@@ -10,8 +10,11 @@ import os
 import threading
 from array import array
 from collections import Counter, defaultdict, deque
+from collections.abc import Container
 from pathlib import Path
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from holdfast.clock import SystemClock
 from tests.faults.checker import SETTLED_S
@@ -21,6 +24,40 @@ What = Literal["start", "end", "fail", "tick"]
 SEGMENT_BYTES: Final = 1_000_000
 _MOST: Final = 255
 _ENDLESS: Final = float("inf")
+
+
+class Recovery(Struct, frozen=True, kw_only=True):
+    """A job that a kill cut off amid its run, until it ran again."""
+
+    job: str
+    lasted_s: float
+    turn_s: float
+    """Of these, how long the process in which it ran again had others first."""
+    deaths: int
+    """Of workers that had it, with the first."""
+    doubts: int
+    """Deaths of others that may have been about to take it back."""
+
+    @property
+    def took_s(self) -> float:
+        """For each death."""
+        return self.lasted_s / self.deaths
+
+
+class _Run(Struct, frozen=True):
+    job: str
+    at: float
+
+
+class _Cut(Struct):
+    """A job that was cut off, and does not run again yet."""
+
+    job: str
+    at: float
+    died_s: float
+    """When the last one died that had it."""
+    deaths: int = 1
+    doubts: int = 0
 
 
 class EffectPen:
@@ -67,18 +104,19 @@ class EffectBook:
         self._excuses = bytearray()
         self._ended_s = array("f")
         self._failed_s = array("f")
-        self._running: dict[int, set[int]] = defaultdict(set)
+        self._running: dict[int, dict[int, _Run]] = defaultdict(dict)
         self._recent: dict[int, deque[tuple[float, int]]] = defaultdict(deque)
         self._parents: dict[int, int] = {}
-        self._cut_s: dict[int, float] = {}
+        self._cut: dict[int, _Cut] = {}
+        self._isolated: dict[int, list[tuple[float, float]]] = defaultdict(list)
         self.done = 0
         """Jobs whose handler has come to its end."""
         self.done_by = Counter[int]()
         """Such ends by process."""
         self.waits_s: list[float] = []
         """From due to claimed, of every start; whoever reads them may clear them."""
-        self.recoveries_s: list[float] = []
-        """From a kill until what it cut off ran again."""
+        self.recoveries: list[Recovery] = []
+        """What kills cut off, and ran again."""
         self.ticks: set[str] = set()
         """The jobs of schedules that have run."""
 
@@ -116,12 +154,17 @@ class EffectBook:
         self._make_room(number)
         if what == "start":
             _count(self._starts, number)
-            self._running[pid].add(number)
+            self._running[pid][number] = _Run(note, at)
             self.waits_s.append(wait_s)
-            if (cut_s := self._cut_s.pop(number, None)) is not None:
-                self.recoveries_s.append(at - cut_s)
+            if (cut := self._cut.pop(number, None)) is not None:
+                turn_s = sum(max(0.0, end_s - max(start_s, cut.at)) for start_s, end_s in self._isolated[pid])
+                self.recoveries.append(
+                    Recovery(job=note, lasted_s=at - cut.at, turn_s=turn_s, deaths=cut.deaths, doubts=cut.doubts)
+                )
             return
-        self._running[pid].discard(number)
+        run = self._running[pid].pop(number, None)
+        if run is not None and self._parents[pid] in self._parents:  # one of those that were cut off: it ran by itself
+            self._isolated[pid].append((run.at, at))
         recent = self._recent[pid]
         recent.append((at, number))
         while recent[0][0] < at - SETTLED_S:
@@ -158,19 +201,37 @@ class EffectBook:
         self.fold()
         cut = 0
         for one in [pid, *(child for child, parent in self._parents.items() if parent == pid)]:
-            running = self._running.pop(one, set())
+            running = self._running.pop(one, {})
             ended = {number for ended_s, number in self._recent.pop(one, ()) if ended_s >= at - SETTLED_S}
-            for number in running | ended:
+            for number in running.keys() | ended:
                 _count(self._excuses, number)
-            self._cut_s.update(dict.fromkeys(running, at))
+            self._cut.update({number: _Cut(run.job, at, at) for number, run in running.items()})
             cut += len(running)
             for path in self._folder.glob(f"{one}-*"):
                 path.unlink()
                 self._read.pop(path, None)
             self._parents.pop(one, None)
+            self._isolated.pop(one, None)
         return cut
 
+    def cut_off(self, by: float) -> dict[str, float]:
+        """The jobs that kills before then cut off and that do not run again yet; when the last one died that had it."""
+        return {one.job: one.died_s for one in self._cut.values() if one.died_s < by}
+
+    def bereave(self, held: Container[str], at: float, doubted: Container[str] = ()) -> None:
+        """Who had these, which were cut off, died before it had begun them; of the doubted ones that is not known."""
+        for one in self._cut.values():
+            if one.job in held or one.job in doubted:
+                one.deaths += one.job in held
+                one.doubts += one.job not in held
+                one.died_s = at
+
     # ---- judging
+
+    @property
+    def recoveries_s(self) -> list[float]:
+        """From each kill until what it cut off ran again, for each death."""
+        return [one.took_s for one in self.recoveries]
 
     def has_ended(self, number: int) -> bool:
         """Whether its handler has come to its end."""

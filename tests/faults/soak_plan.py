@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
+from holdfast.runtime.worker import WorkerSettings
 from tests.faults.soak_verdicts import Verdict
 
 
@@ -44,6 +45,11 @@ class Plan(Struct, frozen=True, kw_only=True):
         """Jobs that run at a time."""
         return self.processes * (self.concurrency + self.threads + 1)
 
+    @property
+    def soonest_s(self) -> float:
+        """How soon after the death of a worker its lease may be over."""
+        return self.lease_s - WorkerSettings(lease_s=self.lease_s).beat_s
+
 
 class Seen(Struct, kw_only=True):
     """What was seen from outside while it went on, beside the ledgers."""
@@ -70,6 +76,8 @@ class Seen(Struct, kw_only=True):
     """With what the programs ended when they were asked to."""
     log: str = ""
     """The supervisor's."""
+    start_s: float = 0.0
+    """How long a worker took to start, at most, while others worked."""
     rate: float = 0.0
     drain_rate: float = 0.0
     drained_s: float = 0.0

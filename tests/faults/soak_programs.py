@@ -156,6 +156,14 @@ def strike(pid: int, is_amid: Callable[[], bool], within_s: float) -> tuple[floa
     return at, CLOCK.monotonic()
 
 
+def lived_s(pid: int) -> float:
+    """How long ago a process was begun; 0 when it is gone."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        begun = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        return float(Path("/proc/uptime").read_text().split()[0]) - begun
+    return 0.0
+
+
 def worker_words(
     target: str, *, processes: int, concurrency: int, threads: int, lease_s: float, queues: Sequence[str] = ()
 ) -> list[str]:

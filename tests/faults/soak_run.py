@@ -25,7 +25,7 @@ from tests.faults.soak_places import Place, open_place
 from tests.faults.soak_plan import Plan, Seen, Soaked
 from tests.faults.soak_probe import ClaimProbe
 from tests.faults.soak_producer import AT_ONCE, SoakProducer
-from tests.faults.soak_programs import Programs, strike, usage, worker_words
+from tests.faults.soak_programs import Programs, lived_s, strike, usage, worker_words
 from tests.faults.soak_shop import DOOMED, FOLDER, KEEP, MENDED, TARGET, TASKS, TICK_EVERY_S, doomed_below, open_shop
 from tests.faults.soak_verdicts import DONE
 from tests.faults.workers import CLOCK, poll
@@ -175,7 +175,7 @@ class _Soak:
         self._drain()
         self._client.fold()
         self._effects.waits_s.clear()
-        self._effects.recoveries_s.clear()
+        self._effects.recoveries.clear()
         return rate
 
     def _drain(self) -> float:
@@ -241,6 +241,26 @@ class _Soak:
         at, until = strike(victim, lambda: self._effects.is_amid(victim), self._plan.amid_s)
         self._seen.hits += self._effects.excuse(victim, at) > 0
         self._seen.gaps_s.append(until - at)
+        self._bereave(victim, at)
+
+    def _bereave(self, victim: int, at: float) -> None:
+        """What was cut off before, and the store says that the victim had claimed it, and had not begun it.
+
+        Or it may have been about to take it back, for the lease of the one before may have been over: of that the store
+        says nothing.
+        """
+        if not (cut_off := self._effects.cut_off(at)):
+            return
+        pids = {one.id: one.pid for one in self._stats().workers}
+        held, doubted = set(), set()
+        for record in self._app.bridge.run(self._app.store.get(list(cut_off))):
+            if record is None or record.state != "running":
+                continue
+            if (holder := pids.get(record.worker)) == victim:
+                held.add(record.id)
+            elif (holder is None or holder in self._seen.killed) and at - cut_off[record.id] >= self._plan.soonest_s:
+                doubted.add(record.id)
+        self._effects.bereave(held, at, doubted)
 
     def _ask(self, client: httpx.Client) -> None:
         self._client.fold()
@@ -276,6 +296,8 @@ class _Soak:
         attempted, done_after = self._client.attempted, self._effects.done
         alive = [one for one in stats.workers if one.pid not in self._seen.killed and one.pid != os.getpid()]
         self._seen.gaps_s += [stats.now - one.seen_at for one in alive]
+        starts_s = [lived_s(one.pid) - (CLOCK.now() - one.started_at) for one in alive]
+        self._seen.start_s = max([self._seen.start_s, *starts_s])
         open_ = self._tallies(stats)
         counted = _live(open_) + open_["dead_letter"]
         low = acked - doomed_below(acked) - done_after

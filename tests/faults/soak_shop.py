@@ -73,7 +73,7 @@ def open_shop(url: str, folder: Path, keep_s: float) -> App:
     @contextmanager
     def noted(job: JobContext, number: int) -> Iterator[None]:
         delivery = job._delivery
-        pen.write(number, "start", wait_s=delivery.claimed_at - delivery.due_at)
+        pen.write(number, "start", wait_s=delivery.claimed_at - delivery.due_at, note=job.id)
         try:
             yield
         except BaseException:

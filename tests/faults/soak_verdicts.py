@@ -8,6 +8,9 @@ from statistics import median
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from tests.faults.soak_ledger import Recovery
 
 FEWEST: Final = 24
 """With fewer samples than these nothing is said about growth: it would be about the start alone."""
@@ -159,6 +162,15 @@ def bounded_backlog(live: Sequence[float], rate: float, drained_s: float, limit_
     is_kept = usual <= limit_s * rate and drained_s <= 2 * limit_s
     figure = f"usually {usual:,.0f} jobs, {usual / rate:.1f} s of work; drained {drained_s:.1f} s after the last"
     return Verdict("the backlog is bounded", is_kept, f"{figure} (bounds {limit_s:g} s and {2 * limit_s:g} s)")
+
+
+def soon_again(recoveries: Sequence[Recovery], bound_s: float) -> Verdict:
+    """What kills cut off: each job runs again within the bound, for each death of a worker that had it, or may have."""
+    late = [one.job for one in recoveries if one.lasted_s - one.turn_s > (one.deaths + one.doubts) * bound_s]
+    longest_s = max((one.took_s for one in recoveries), default=0.0)
+    found = none_of("what a kill cut off runs again in time", late, len(recoveries))
+    told = f"{found.figure} too late; after at most {longest_s:.2f} s for each death (bound {bound_s:.1f} s)"
+    return replace(found, figure=told)
 
 
 def none_of(name: str, found: Sequence[object], total: int) -> Verdict:

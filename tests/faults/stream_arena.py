@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections import Counter
@@ -28,8 +27,6 @@ from tests.faults.workers import CLOCK, Fleet, poll
 STEADY = WorkerSettings(room=Room(concurrency=4, threads=2, isolates=1), lease_s=30.0, heartbeat_s=0.5, grace_s=10.0)
 """A lease that outlives every fault of a stream: what is tested is the stream."""
 KEYS = 40
-IS_FULL = os.environ.get("HOLDFAST_FAULTS") == "full"
-"""Whether every test runs on every kind of stream; without, each kind is in some of them."""
 _PAGE = 500
 
 

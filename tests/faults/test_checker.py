@@ -175,9 +175,12 @@ def test_what_a_worker_stopped_that_had_lost_its_lease_has_to_run_again_too() ->
     stopped = with_effects(Effect("c", 1, "t1", "stop", "work", 10, 1, 3.0))(good())
     outages = [Fault("outage", 10, at, at + 1.0) for at in (1.8, 3.25, 9.0)]
     assert list(checker.recoveries(replace(stopped, faults=outages[:1]))) == [("c", 2.0)]  # it began amid the outage
-    assert list(checker.recoveries(replace(stopped, faults=outages))) == [("c", 0.75)]
+    assert list(checker.recoveries(replace(stopped, faults=outages))) == [("c", 1.25)], "and another one began at 3.25"
+    assert list(checker.recoveries(replace(stopped, faults=outages[1:]))) == [("c", 0.75)]
     assert list(checker.recoveries(replace(stopped, faults=[]))) == []
     assert len(check(replace(stopped, faults=outages[:1], recovery_s=1.9))) == 1
+    assert len(check(replace(stopped, faults=outages, recovery_s=1.2))) == 1, "it had the time between them"
+    assert check(replace(stopped, faults=outages, recovery_s=1.3)) == []
 
 
 def cut_off_with_c(*again: Effect) -> Evidence:

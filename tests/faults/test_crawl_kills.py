@@ -151,7 +151,8 @@ def test_a_crawl_that_was_killed_goes_on_without_waiting_for_its_lease(
 def test_a_crawl_that_is_told_to_stop_fetches_nothing_twice(
     fleet: Fleet, tmp_path: Path, number: signal.Signals
 ) -> None:
-    with SiteProcess(Site(pages=400, latency_s=0.01), log=tmp_path / "log") as site:
+    pages = 1_200  # seconds of work, so that it is not over when it is told to stop
+    with SiteProcess(Site(pages=pages, latency_s=0.01), log=tmp_path / "log") as site:
         settings = Settings(
             store=f"sqlite:///{tmp_path}/crawl.db", seeds=(site.url,), out=str(tmp_path / "out.jsonl"), concurrency=8
         )
@@ -159,7 +160,7 @@ def test_a_crawl_that_is_told_to_stop_fetches_nothing_twice(
         poll(lambda: len(site.log()) > 50, 20, "it is at it")
         fleet.send(pid, number)
         assert fleet.wait(pid) == 0
-        assert 50 < len(site.log()) < 400
+        assert 50 < len(site.log()) < pages
         assert fleet.wait(start(fleet, settings)) == 0
         assert set(requests_by_path(site.log()).values()) == {1}
-    assert urls_in(tmp_path / "out.jsonl") == Counter({site.url_of(n): 1 for n in range(400)})
+    assert urls_in(tmp_path / "out.jsonl") == Counter({site.url_of(n): 1 for n in range(pages)})

@@ -27,6 +27,7 @@ from tests.faults.plan import (
     PARTS,
     PLAN,
     PROPERTIES,
+    SIMULATION,
     STORES_OF,
     WORDS,
     Row,
@@ -143,7 +144,7 @@ def test_rows_without_a_finding_and_parts_that_are_left_out_are_told() -> None:
 def test_every_row_of_the_plan_has_a_part_and_a_reason_is_about_one_of_them() -> None:
     assert list(PLAN) == list(range(1, 63))
     assert {part_of(str(row), "sqlite") for row in PLAN} == set(PARTS)
-    assert left_out([]).keys() <= PLAN.keys() | WORDS.keys() | {LOAD}
+    assert left_out([]).keys() <= PLAN.keys() | WORDS.keys() | {LOAD, SIMULATION}
     assert STORES_OF.keys() == PLAN.keys() | WORDS.keys() - {"soak"}
 
 
@@ -175,7 +176,8 @@ def test_what_is_left_out_of_the_soak_is_what_this_run_has_not_soaked(minutes: l
 
 
 def test_a_part_that_is_left_out_may_be_of_no_row() -> None:
-    text = page(Run(findings=[KILLS], left_out={LOAD: "little", "soak": "short"}))
+    text = page(Run(findings=[KILLS], left_out={LOAD: "little", SIMULATION: "not here", "soak": "short"}))
+    assert cells(text, SIMULATION) == [[SIMULATION, "the simulation", "not here"]]
     assert cells(text, LOAD) == [[LOAD, named(LOAD), "little"]]
     assert cells(text, "soak") == [["soak", "soak", "short"]]
 
@@ -266,7 +268,7 @@ def evidence_of(*states: JobState, acked: int) -> Evidence:
 def test_an_acked_job_that_is_gone_is_lost_and_no_promise_was_kept() -> None:
     figures = figures_of(evidence_of(JobState.COMPLETED, JobState.DEAD_LETTER, JobState.CANCELLED, acked=4))
     assert (figures.acked, figures.completed, figures.dead, figures.cancelled, figures.lost) == (4, 1, 1, 1, 1)
-    one = finding(row="1", store="s", fault="f", injected=1, figures=figures, note="", seed="", test="")
+    one = finding(row="1", store="s", fault="f", injected=1, figures=figures, note="", seed="")
     assert not one.is_kept
     assert "NOT KEPT" in told(one)
 
@@ -274,7 +276,7 @@ def test_an_acked_job_that_is_gone_is_lost_and_no_promise_was_kept() -> None:
 def test_what_is_gone_as_was_said_is_counted_apart_and_starred() -> None:
     figures = figures_of(evidence_of(JobState.COMPLETED, acked=3), forfeited=["j1", "j2"])
     assert (figures.lost, figures.forfeited) == (0, 2)
-    one = finding(row="24", store="redis", fault="f", injected=1, figures=figures, note="", seed="", test="")
+    one = finding(row="24", store="redis", fault="f", injected=1, figures=figures, note="", seed="")
     assert one.is_kept
     text = page(Run(findings=[one]))
     assert cells(text, "24")[0][8] == r"2\*"
@@ -284,7 +286,7 @@ def test_what_is_gone_as_was_said_is_counted_apart_and_starred() -> None:
 
 def test_the_quantiles_are_those_of_the_recoveries() -> None:
     figures = Figures(recoveries=[n / 100 for n in range(100)])
-    one = finding(row="1", store="s", fault="f", injected=1, figures=figures, note="", seed="", test="")
+    one = finding(row="1", store="s", fault="f", injected=1, figures=figures, note="", seed="")
     assert one.recovery_s == (0.5, 0.99)
 
 
@@ -364,7 +366,7 @@ def test_the_simulation_and_the_soak_have_their_sections(kept: Path, tmp_path: P
 
 def test_a_soak_is_told_once_and_counted_once() -> None:
     text = page(Run(findings=[KILLS, finding_of(SOAKED)], soaks=[SOAKED]))
-    assert text.count("of the drain rate, workers are killed") == 1
+    assert text.count("of the drain rate, a worker is killed") == 1
     assert "acked: 490,010\n" in text
     assert "kept: 2 of 2\n" in text
 
@@ -554,10 +556,7 @@ def test_a_test_that_fails_is_a_finding_and_all_of_a_stage_are_printed(kept: Pat
     assert before == KILLS
     assert (good.row, good.store, good.fault, good.injected) == ("7", "redis", "a fault", 3)
     assert (broken.row, broken.store, broken.is_kept) == ("7", "postgres", False)
-    assert (broken.fault, broken.test) == (
-        "it does not hold[postgres]",
-        "test_row07_made_up.py::test_it_does_not_hold[postgres]",
-    )
+    assert broken.fault == "it does not hold[postgres]"
     assert broken.note == "the first line | of why assert 1 == 2"
     assert (unbegun.store, unbegun.note, unbegun.is_kept) == ("redis", "it failed", False)
     shown = done.stdout.partition("what was injected, and what came of it")[2]

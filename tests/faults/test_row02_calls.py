@@ -8,11 +8,9 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import pytest
 from msgspec.structs import replace
 
 from holdfast.runtime.runner import Room
@@ -24,8 +22,7 @@ from tests.faults.engines import SqliteEngine
 from tests.faults.load import Dice
 from tests.faults.report import Report, figures_of
 from tests.faults.shop import TARGET
-from tests.faults.workers import CLOCK, LEASE_S, SETTINGS, Fleet, poll
-from tests.servers import program
+from tests.faults.workers import CLOCK, LEASE_S, SETTINGS, Fleet, is_traced, poll
 
 PHASES: Final = ("start", "work", "beat", "stop")
 # How many such calls a thread makes in each of them at least: up to there a kill hits for certain.
@@ -41,11 +38,6 @@ SERVER_CALLS: Final = ("sendto", "recvfrom")
 QUICK = replace(
     SETTINGS, room=Room(concurrency=4, threads=2, isolates=1), lease_s=LEASE_S, heartbeat_s=0.2, grace_s=1.0
 )
-
-
-@pytest.fixture
-def strace() -> str:
-    return program("strace", "strace")
 
 
 class Ladder:
@@ -168,7 +160,7 @@ def _attached(strace: str, call: str, number: int, pid: int) -> Iterator[None]:
     """Trace every thread of a process, which is killed by the n-th such call that one of them makes from now on."""
     tracer = subprocess.Popen([strace, *_options(call, number), "-p", str(pid)], stderr=subprocess.DEVNULL)
     try:
-        poll(lambda: tracer.poll() is not None or _is_traced(pid), 20, "the tracer is there")
+        poll(lambda: tracer.poll() is not None or is_traced(pid), 20, "the tracer is there")
         yield
     finally:
         tracer.terminate()
@@ -178,15 +170,6 @@ def _attached(strace: str, call: str, number: int, pid: int) -> Iterator[None]:
 def _options(call: str, number: int) -> Sequence[str]:
     inject = f"inject={call}:signal=KILL:when={number}"
     return ("-f", "-qq", "-o", os.devnull, "-e", f"trace={call}", "-e", inject)
-
-
-def _is_traced(pid: int) -> bool:
-    try:
-        return all(
-            "TracerPid:\t0" not in (thread / "status").read_text() for thread in Path(f"/proc/{pid}/task").iterdir()
-        )
-    except OSError:
-        return False
 
 
 def _recover(arena: Arena) -> None:

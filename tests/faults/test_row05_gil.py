@@ -21,6 +21,7 @@ from tests.faults import checker
 from tests.faults.arena import Arena, completed
 from tests.faults.checker import Fault
 from tests.faults.conftest import small_on, waits
+from tests.faults.cut_off import refused
 from tests.faults.engines import SqliteEngine, is_free
 from tests.faults.ledger import Effect
 from tests.faults.outages import replaced as replaced_by
@@ -67,7 +68,7 @@ def test_a_job_that_holds_the_interpreter_lock_costs_its_worker_the_lease_and_no
         evidence = arena.evidence(fleet)
     runs = checker.runs_by_job(evidence.effects)
     again = sum(len(runs[one]) > 1 for one in beside)
-    rejected = sum(int(n) for n in re.findall(r"(\d+) settlements came too late", fleet.log()))
+    rejected = refused(fleet)
 
     is_locked = isinstance(arena.engine, SqliteEngine)  # it may have been holding the write lock: then all wait for it
     assert is_locked or replaced == guilty_pids, fleet.log()

@@ -28,7 +28,8 @@ BUSY = replace(SETTINGS, room=Room(concurrency=8, threads=4, isolates=2), grace_
 )
 def test_a_stop_finishes_what_runs_and_gives_back_the_rest(arena: Arena, number: int, report: Report) -> None:
     tasks = ("work", "toil")
-    arena.enqueue([arena.call(tasks[n % 2], n, seconds=0.2) for n in range(60)])
+    # More than it can begin before it is told to stop, however late that is: these take seconds.
+    arena.enqueue([arena.call(tasks[n % 2], n, seconds=0.2) for n in range(240)])
     with arena.fleet() as fleet:
         pid = fleet.start(BUSY)
         poll(lambda: arena.started() >= 20, 20, "the worker is busy")

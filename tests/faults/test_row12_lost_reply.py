@@ -24,6 +24,7 @@ class Lossy:
         self._store = store
         self._left = losses
         self._asked = 0
+        self.replies_lost = 0
         self.settlements_lost = 0
         self.claims_lost = 0
 
@@ -37,6 +38,7 @@ class Lossy:
             self._asked += 1
             if self._asked % 3 == 0:
                 self._left -= 1
+                self.replies_lost += 1
                 self.settlements_lost += len(exchange.settlements)
                 self.claims_lost += len(reply.deliveries)
                 raise StoreError("the reply was lost")
@@ -64,11 +66,12 @@ def test_a_lost_reply_is_asked_for_again_and_nothing_is_done_twice(arena: Arena,
     assert checker.check(evidence) == []
     assert completed(evidence) == jobs
     assert checker.duplicates(evidence) == 0
+    assert lossy.replies_lost == losses
     assert lossy.settlements_lost > 0
     assert lossy.claims_lost > 0
     report(
         "the store does what a worker asked, and the reply is lost",
-        injected=losses,
+        injected=lossy.replies_lost,
         figures=figures_of(evidence),
         note=f"in them {lossy.settlements_lost} settlements and {lossy.claims_lost} claimed jobs, effects twice "
         f"{checker.per_10k(checker.duplicates(evidence), evidence):.1f} in 10,000",

@@ -131,14 +131,6 @@ def _taken_again(posters: Posters, struck_s: float) -> float:
         raise AssertionError(f"{error}: {posters.told}, such as {posters.refusal}") from None
 
 
-def _answers(engine: PostgresEngine) -> bool:
-    try:
-        engine.connection().close()
-    except psycopg.OperationalError:
-        return False
-    return True
-
-
 @full_only
 @on("postgres")
 def test_a_killed_server_process_of_postgres_costs_clients_of_the_api_nothing_but_time(
@@ -152,7 +144,7 @@ def test_a_killed_server_process_of_postgres_costs_clients_of_the_api_nothing_bu
             os.kill(pids[dice.below(len(pids))], signal.SIGKILL)
             with pytest.raises(psycopg.OperationalError):
                 witness.execute("SELECT pg_sleep(20)")
-        poll(lambda: _answers(engine), 30, "the server is back")
+        poll(engine.answers, 30, "the server is back")
 
     after = weather(arena, strike, jobs=3_000, strikes=STRIKES, is_outage=True)
     assert after.posters.refused, "nobody heard of it: this run shows nothing"

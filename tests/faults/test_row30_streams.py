@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from holdfast.testing import FaultProxy
 from tests.faults import stream_checker
 from tests.faults.checker import Fault
-from tests.faults.conftest import waits
+from tests.faults.conftest import IS_FULL, waits
 from tests.faults.load import Dice
 from tests.faults.report import Report
-from tests.faults.stream_arena import IS_FULL, Channel, Stream, orders_for, stream_arena
+from tests.faults.stream_arena import Channel, Stream, orders_for, stream_arena
 from tests.faults.stream_channels import KafkaChannel, RedisChannel
 from tests.faults.stream_shop import StreamPlan
 from tests.faults.workers import CLOCK

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from holdfast.ports import Query
 from holdfast.types import JobState, entry_id
 from tests.faults import stream_checker
-from tests.faults.conftest import waits
+from tests.faults.conftest import IS_FULL, waits
 from tests.faults.load import Dice
 from tests.faults.report import Figures, Report
-from tests.faults.stream_arena import IS_FULL, Stream, StreamArena, orders_for, stream_arena
+from tests.faults.stream_arena import Stream, StreamArena, orders_for, stream_arena
 from tests.faults.stream_channels import RedisChannel
 from tests.faults.stream_ledger import Handling
 from tests.faults.stream_shop import Order, StreamPlan

@@ -10,9 +10,9 @@ import apsw
 import pytest
 
 from tests.faults import stream_checker
-from tests.faults.conftest import waits
+from tests.faults.conftest import IS_FULL, waits
 from tests.faults.report import Report
-from tests.faults.stream_arena import IS_FULL, stream_arena
+from tests.faults.stream_arena import stream_arena
 from tests.faults.stream_channels import KafkaChannel
 from tests.faults.stream_shop import Order, StreamPlan
 from tests.faults.workers import CLOCK, poll

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import json
 
 from holdfast.errors import StoreError
 from holdfast.types import JobState
@@ -15,9 +14,10 @@ from tests.faults import checker, load
 from tests.faults.arena import Arena
 from tests.faults.conftest import waits
 from tests.faults.engines import SqliteEngine
+from tests.faults.gate_shop import TARGET, add_held
 from tests.faults.report import Report, figures_of
+from tests.faults.small_disk import small_disk
 from tests.faults.workers import CLOCK, SETTINGS, poll
-from tests.servers import missing
 
 pytestmark = waits
 BALLAST = 400 * 1024
@@ -26,28 +26,25 @@ PAYLOAD = "x" * 10_000
 
 @pytest.fixture
 def disk(tmp_path: Path, is_full: bool) -> Iterator[Path]:
-    """A file system of two megabytes, of which a fifth is taken."""
+    """A file system of two megabytes, or eight at full size, some of which is taken."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    if os.geteuid() != 0:
-        missing("A SMALL DISK CAN ONLY BE MOUNTED BY ROOT")
-    size = "size=8m" if is_full else "size=2m"
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", folder], check=False, capture_output=True)
-    if done.returncode != 0:
-        missing(f"A SMALL DISK CANNOT BE MOUNTED HERE: {done.stderr.decode().strip()}")
-    (folder / "ballast").write_bytes(bytes(BALLAST))
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
+    with small_disk(folder, 8 if is_full else 2):
+        (folder / "ballast").write_bytes(bytes(BALLAST))
+        yield folder
 
 
 def test_a_full_disk_refuses_new_jobs_and_loses_none(disk: Path, tmp_path: Path, report: Report) -> None:
     arena = Arena(tmp_path, SqliteEngine(disk), is_audited=False)
-    running = arena.enqueue([arena.call("once", 3.0) for _ in range(4)])
+    add_held(arena.app, tmp_path / "effects")
+    gate = tmp_path / "gate"
+    running = arena.enqueue([arena.call("held", str(gate)) for _ in range(4)])
     with arena.fleet() as fleet:
-        fleet.start(SETTINGS)
+        fleet.run("holdfast.runtime.process", TARGET, json.encode(SETTINGS).decode())
         poll(lambda: arena.started() == 4, 20, "jobs run")
         refused = _fill(arena)
-        assert arena.states(running) == {"running": 4}, "they ended before the disk was full: this run shows nothing"
+        assert arena.states(running) == {"running": 4}
+        gate.touch()
         poll(lambda: arena.states(running) == {"completed": 4}, 20, "what ran is settled on the full disk")
         with pytest.raises(StoreError, match="full"):
             _enqueue_late(arena)

@@ -6,7 +6,6 @@ from contextlib import closing
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
@@ -19,14 +18,8 @@ from tests.faults.report import Report, figures_of
 from tests.faults.shop import TARGET
 from tests.faults.storm import CALM
 from tests.faults.workers import Fleet
-from tests.servers import program
 
 pytestmark = waits
-
-
-@pytest.fixture
-def strace() -> str:
-    return program("strace", "strace")
 
 
 def test_nothing_is_acked_after_a_failed_sync_until_it_was_written_and_synced_again(

@@ -10,18 +10,37 @@ from typing import Final
 import pytest
 
 from tests.faults.backlog import Backlog, claims_in_turns, claims_of
-from tests.faults.conftest import full_only
+from tests.faults.conftest import IS_FULL, full_only
 from tests.faults.report import Report
 from tests.faults.soak_places import open_place
 
 MILLION: Final = 1_000_000
 BACKLOG: Final = "HOLDFAST_BACKLOG"
 """The environment variable with another number of jobs, on SQLite, at full size: 10000000 takes half an hour."""
+A_MILLION_WITHIN_S: Final = 900.0
+"""What `make faults` gives to each test; where more wait it is longer, as many times as they are more."""
 ANSWERED_WITHIN_S: Final = 1.0
 DRAINS: Final = 3
 MOST_DRAINS: Final = 8
 MORE_MIB: Final = 64.0
 """What a worker may take more than beside a small store, and a server more than at first: a million jobs are 500."""
+
+
+def longer(jobs: int) -> list[pytest.MarkDecorator]:
+    """A time limit of its own for a test with more jobs than a million."""
+    return [pytest.mark.timeout(A_MILLION_WITHIN_S * jobs / MILLION)] if jobs > MILLION else []
+
+
+@pytest.mark.parametrize(("jobs", "limits_s"), [(20_000, []), (MILLION, []), (10 * MILLION, [9_000.0])])
+def test_more_jobs_than_a_million_have_more_time(jobs: int, limits_s: list[float]) -> None:
+    assert [one.args for one in longer(jobs)] == [(limit_s,) for limit_s in limits_s]
+
+
+def jobs_on(engine: str, is_full: bool) -> int:
+    """How many wait."""
+    if not is_full:
+        return 20_000
+    return int(os.environ.get(BACKLOG, MILLION)) if engine == "sqlite" else MILLION
 
 
 @pytest.mark.parametrize(("stalled", "p99"), [(2, 1.0), (3, 50.0)])
@@ -34,12 +53,17 @@ def test_a_stall_counts_when_it_is_in_most_blocks_and_a_hiccup_of_the_machine_do
 
 
 @pytest.mark.parametrize(
-    "engine", ["sqlite", pytest.param("postgres", marks=full_only), pytest.param("redis", marks=full_only)]
+    "engine",
+    [
+        pytest.param("sqlite", marks=longer(jobs_on("sqlite", IS_FULL))),
+        pytest.param("postgres", marks=full_only),
+        pytest.param("redis", marks=full_only),
+    ],
 )
 def test_a_backlog_slows_neither_claims_nor_the_page_nor_the_drain(
     engine: str, tmp_path: Path, is_full: bool, report: Report
 ) -> None:
-    jobs = _jobs(engine) if is_full else 20_000
+    jobs = jobs_on(engine, is_full)
     few, chunk, rounds, blocks = (20_000, 10_000, 200, 5) if is_full else (4_000, 1_000, 20, 3)
     with (
         open_place(engine, tmp_path) as place,
@@ -94,7 +118,3 @@ def _is_quick_enough(drains: Sequence[tuple[float, float]]) -> bool:
     only ever slow them down.
     """
     return max(large for _, large in drains) >= 0.5 * max(small for small, _ in drains)
-
-
-def _jobs(engine: str) -> int:
-    return int(os.environ.get(BACKLOG, MILLION)) if engine == "sqlite" else MILLION

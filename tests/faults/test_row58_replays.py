@@ -149,7 +149,8 @@ def test_an_inbox_replayed_by_many_at_once_is_replayed_once(
     assert arena.states(ids[:500]) == {"dead_letter": min(count, 500)}
 
     server = ApiProcess(tmp_path, arena.engine.url)
-    inbox = Inbox(arena, server, rate=count / 40 if is_full else count / 4)
+    # Slow enough that it is on its way for seconds: it must not be over before the server is killed.
+    inbox = Inbox(arena, server, rate=count / 40 if is_full else count / 12)
     with arena.fleet() as fleet, server:
         inbox.click_into_the_void("first")
         server.start()

@@ -1,4 +1,4 @@
-"""Row 62: the power fails, at any write. What was acked is on the disk, whatever else of the writes got there.
+"""Row 62: the power fails, around syncs and at some writes. What was acked is on the disk, whatever else got there.
 
 And everything is killed at once: clients' server, workers, and the server of the store.
 """
@@ -27,16 +27,10 @@ from tests.faults.report import Figures, Report, figures_of
 from tests.faults.storm import CALM, WORKERS
 from tests.faults.test_row20_api import durable
 from tests.faults.workers import CLOCK, LEASE_S, poll, recovery_bound
-from tests.servers import program
 
 JOBS = 30
 BALLAST = 110_000
 """Bytes a job: together they fill the log, which is moved into the database on the way, and not only at the end."""
-
-
-@pytest.fixture
-def strace() -> str:
-    return program("strace", "strace")
 
 
 @pytest.fixture
@@ -45,7 +39,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[PostgresEngine | RedisEng
         yield engine
 
 
-def test_a_power_cut_at_any_write_loses_nothing_that_was_acked(
+def test_a_power_cut_around_syncs_and_at_some_writes_loses_nothing_that_was_acked(
     strace: str, tmp_path: Path, is_full: bool, report: Report
 ) -> None:
     dice = Dice()

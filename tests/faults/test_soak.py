@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec import json
 from msgspec.structs import replace
 
-from holdfast.ports import Count, Operation, Stats, Tally
+from holdfast.ports import Count, Operation, Stats, Tally, WorkerRecord
 from holdfast.types import Change, JobRecord, JobState
 from tests.faults import soak_ledger
 from tests.faults.checker import SETTLED_S, quantile
@@ -21,9 +22,9 @@ from tests.faults.conftest import full_only, waits
 from tests.faults.report import Figures, Report
 from tests.faults.soak import finding_of
 from tests.faults.soak_judging import dead, judge, kept_letters, lost, missed_letters, page_miscounts
-from tests.faults.soak_ledger import ClientBook, ClientPen, EffectBook, EffectPen
+from tests.faults.soak_ledger import ClientBook, ClientPen, EffectBook, EffectPen, Recovery
 from tests.faults.soak_plan import Plan, Seen, Soaked
-from tests.faults.soak_run import soak
+from tests.faults.soak_run import _Soak, soak
 from tests.faults.soak_shop import DOOMED, doomed_to, is_doomed
 from tests.faults.soak_verdicts import ALWAYS, DEAD, FEWEST, SAW, Level, Verdict, flat, flats, level_of, unjudged
 from tests.faults.workers import CLOCK, ROOT, poll
@@ -247,6 +248,7 @@ class Told:
         self.records = [job(number) for number in range(JOBS)]
         self.missing: set[int] = set()
         """Jobs whose end is not in the ledger."""
+        self.recoveries: list[Recovery] = []
 
     def books(self) -> tuple[ClientBook, EffectBook]:
         """Both ledgers, of a run that is over."""
@@ -257,6 +259,7 @@ class Told:
         effects, client = EffectBook(self.folder), ClientBook(self.ledger)
         effects.fold()
         client.fold()
+        effects.recoveries = self.recoveries
         return client, effects
 
     def verdicts(self) -> dict[str, bool]:
@@ -418,6 +421,27 @@ def test_every_other_verdict_can_say_no(told: Told, field: str, value: Any, name
     assert told.broken() == {name}
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize(
+    ("start_s", "lasted_s", "turn_s", "deaths", "doubts"),
+    [
+        (0.5, 7.0, 0.0, 1, 0),
+        (3.0, 9.0, 0.0, 1, 0),
+        (0.5, 8.0, 1.0, 1, 0),
+        (0.5, 14.0, 0.0, 2, 0),
+        (0.5, 14.0, 0.0, 1, 1),
+    ],
+    ids=["at once", "a slow start", "in turn", "two deaths", "perhaps two"],
+)
+def test_what_a_kill_cut_off_has_a_lease_a_sweep_and_a_start_for_each_death(
+    told: Told, start_s: float, lasted_s: float, turn_s: float, deaths: int, doubts: int, is_late: bool
+) -> None:
+    told.seen.start_s = start_s
+    one = Recovery(job="x", lasted_s=lasted_s, turn_s=turn_s, deaths=deaths, doubts=doubts)
+    told.recoveries = [one, replace(one, lasted_s=lasted_s + 0.01)] if is_late else [one]
+    assert told.broken() == ({"what a kill cut off runs again in time"} if is_late else set())
+
+
 def looked(now: float, queued: int) -> Stats:
     """A look at the store that has so many open jobs, a letter and a hundred that have completed."""
     counts = {JobState.QUEUED: queued, JobState.DEAD_LETTER: 1, JobState.COMPLETED: 100}
@@ -475,6 +499,73 @@ def test_a_kill_excuses_nothing_that_had_ended_long_before(tmp_path: Path) -> No
         later.write(number, "start")
     book.fold()
     assert book.unexcused() == [2]
+
+
+def test_what_was_cut_off_waits_for_each_worker_that_dies_with_it_and_for_its_turn(tmp_path: Path) -> None:
+    book = EffectBook(tmp_path)
+    for name, lines in {
+        "100-1-0": ["1 start 10.0 0 one", "2 start 10.0 0 two", "3 start 10.0 0 three"],
+        "200-1-0": ["4 start 10.0 0 four", "4 end 10.5 0 -"],
+    }.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    assert book.excuse(100, 11.0) == 3
+    assert book.cut_off(by=11.0) == {}, "only what was cut off before"
+    assert book.cut_off(by=15.0) == {"one": 11.0, "two": 11.0, "three": 11.0}
+    book.bereave({"two"}, 15.0, doubted={"three"})
+    assert book.cut_off(by=16.0) == {"one": 11.0, "two": 15.0, "three": 15.0}
+    lines = ["1 start 16.5 0 one", "1 end 17.0 0 -", "2 start 21.0 0 two", "2 end 21.2 0 -", "3 start 22.0 0 three"]
+    (tmp_path / "201-200-0").write_text("".join(f"{line}\n" for line in lines))
+    book.fold()
+    found = [(one.job, one.lasted_s, one.turn_s, one.deaths, one.doubts) for one in book.recoveries]
+    assert found == [
+        ("one", 5.5, 0.0, 1, 0),
+        ("two", 10.0, 0.5, 2, 0),
+        ("three", 11.0, pytest.approx(0.7), 1, 1),
+    ]
+    assert book.recoveries_s == [5.5, 5.0, 11.0]
+    assert book.cut_off(by=30.0) == {}
+
+
+def test_the_store_says_who_had_what_was_cut_off_when_he_died_too(tmp_path: Path) -> None:
+    cut_s, at = 10.0, 10.0 + SMALL.soonest_s
+    (tmp_path / "effects").mkdir()
+    states = {
+        "the_victim's": ("victim", JobState.RUNNING),
+        "another's": ("other", JobState.RUNNING),
+        "the_first_one's": ("first", JobState.RUNNING),
+        "a_forgotten_one's": ("forgotten", JobState.RUNNING),
+        "free": ("first", JobState.QUEUED),
+    }
+    records = {
+        name: job(n, id=name, worker=worker, state=state) for n, (name, (worker, state)) in enumerate(states.items())
+    }
+    workers = [
+        WorkerRecord(id=name, lease_s=5.0, pid=pid) for pid, name in enumerate(["first", "victim", "other"], 100)
+    ]
+
+    class Store:
+        def get(self, ids: list[str]) -> list[JobRecord]:
+            return [records[one] for one in ids]
+
+        def stats(self) -> Stats:
+            return Stats(now=0.0, workers=workers)
+
+    app: Any = SimpleNamespace(store=Store(), bridge=SimpleNamespace(run=lambda found: found))
+    unused: Any = None
+
+    def doubted_and_held(at: float) -> tuple[set[str], set[str]]:
+        (tmp_path / "effects" / "100-1-0").write_text(
+            "".join(f"{n} start 9.0 0 {one}\n" for n, one in enumerate(records))
+        )
+        soak = _Soak(SMALL, tmp_path, unused, app, unused, unused, print)
+        soak._effects.excuse(100, cut_s)
+        soak._seen.killed = {100, 101}
+        soak._bereave(101, at)
+        cuts = soak._effects._cut.values()
+        return {one.job for one in cuts if one.doubts}, {one.job for one in cuts if one.deaths == 2}
+
+    assert doubted_and_held(at) == ({"the_first_one's", "a_forgotten_one's"}, {"the_victim's"})
+    assert doubted_and_held(at - 0.1) == (set(), {"the_victim's"}), "no lease can be over"
 
 
 def test_what_was_read_is_removed_and_a_torn_line_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,7 @@ def recovery_bound(
     away_s: float = 0.0,
     blocked_s: float = 0.0,
     sweeps: int = 1,
+    sweep_s: float = SWEEP_S,
 ) -> float:
     """I5: by then what a fault cut off runs again: a lease, a sweep and a second. There is more time for these alone.
 
@@ -51,10 +52,10 @@ def recovery_bound(
     away_s: so long nobody reached the store, which may have renewed the lease with the last that it heard, or the first
         it hears again; and those who ask again pause for up to 5 s.
     blocked_s: so long nobody could do anything, though nobody pauses after it.
-    sweeps: so many have to come by, where one finds only that the clock was set.
+    sweeps: so many have to come by, where one finds only that the clock was set; sweep_s: the time between two.
     """
     lost_s = away_s + max(lease_s, AGAIN.max_delay) if away_s else lease_s
-    return lost_s + blocked_s + sweeps * SWEEP_S + max(1.0, in_turn * at_once * start_s)
+    return lost_s + blocked_s + sweeps * sweep_s + max(1.0, in_turn * at_once * start_s)
 
 
 def poll(condition: Callable[[], bool], within_s: float, what: str) -> float:
@@ -80,6 +81,15 @@ def doing(folder: Path) -> str:
         return (folder / "stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return ""
+
+
+def is_traced(pid: int) -> bool:
+    """Whether each thread of a process has a tracer, such as strace."""
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+        return all("\nTracerPid:\t0\n" not in (one / "status").read_text() for one in threads)
+    except OSError:
+        return False
 
 
 class Fleet:

@@ -45,7 +45,9 @@ the end, or it is **lost**. A star means that it is gone as was said beforehand:
 lose what it has acked, a backup was restored from before it was enqueued, or the end of its log was spoilt. What has
 ended may be more than what was acked: ticks of schedules, and what was enqueued though its reply was lost. **Twice**
 are effects beyond the first of each: at least once is what is promised, and a kill can repeat what it has cut off.
-**Again** is the time from the fault until what it cut off ran again, p50 and p99.
+**Again** is the time from the first fault that hit a run until what it cut off ran again, p50 and p99; for each death,
+where several workers died with it in a row. Where outages follow one another and a worker has stopped the run itself,
+it is the time from the last of them before it ran again.
 """
 _COLUMNS: Final = (
     *("row", "fault", "store", "injected", "acked", "completed", "dead", "cancelled", "lost", "twice"),
@@ -249,8 +251,8 @@ def _simulated(one: Summary | None) -> Iterator[str]:
     kinds = ", ".join(f"{kind.replace('_', ' ')} {n:,}" for kind, n in sorted(one.faults.items()))
     yield (
         "## Simulation\n\nWorkers, producers and operators on the memory store, in virtual time, with crashes, delays, "
-        "and replies that are lost and doubled. A seed is the same history on every machine. It has what the tests "
-        "that wait leave of the processors.\n\n"
+        "replies that are lost, and requests that are done twice. A seed is the same history in every process. It has "
+        "what the tests that wait leave of the processors.\n\n"
         f"- seeds: {one.seeds:,} from {one.first_seed} on, in {one.seconds:,.0f} s, {one.seeds_per_minute:,.0f} a "
         f"minute; {one.simulated_hours:,.1f} hours inside; digest of all histories `{one.digest}`\n"
         f"- faults injected: {sum(one.faults.values()):,} ({safe(kinds)})\n"

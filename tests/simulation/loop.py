@@ -64,7 +64,6 @@ class SimLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now = 0.0
         self._numbers = itertools.count()
-        self.steps = 0
         self.failures: list[str] = []
         """What went wrong in tasks that nobody awaits."""
         self._tasks: list[asyncio.Task[Any]] = []
@@ -148,7 +147,6 @@ class SimLoop(asyncio.BaseEventLoop):
                 if machine.is_held:
                     machine.held.append(handle)
                     continue
-            self.steps += 1
             handle._run()
 
 

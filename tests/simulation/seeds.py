@@ -65,7 +65,6 @@ class Summary(Struct, kw_only=True):
     seconds: float = 0.0
     seeds_per_minute: float = 0.0
     simulated_hours: float = 0.0
-    steps: int = 0
     faults: dict[str, int] = {}
     states: int = 0
     """How many different situations were seen."""
@@ -141,7 +140,6 @@ def simulate(seeds: Sequence[int], processes: int, within_s: float, bugs: Iterab
         while some := list(itertools.islice(chunks, _AT_ONCE * processes)):
             for one in itertools.chain.from_iterable(pool.imap(_run_chunk, some)):
                 summary.seeds += 1
-                summary.steps += one.steps
                 summary.simulated_hours += one.seconds / 3600
                 faults.update(one.faults)
                 states |= one.states

@@ -58,7 +58,6 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Of all that happened, in order: the same for the same seed."""
     states: frozenset[int]
     """Digests of the situations it went through."""
-    steps: int
     seconds: float
     """Of the time inside."""
 
@@ -120,7 +119,7 @@ class World:
                 violations.append(f"{error}")
             violations += [f"{CRASHED}: {one}" for one in (*self.loop.failures, *self.loop.unheard())]
             evidence = self.evidence()
-            outcome_s, steps = self.loop.time(), self.loop.steps
+            outcome_s = self.loop.time()
             self.loop.close()
         from tests.simulation.checks import check
 
@@ -130,7 +129,6 @@ class World:
             faults=self.kinds,
             digest=hashlib.blake2b(repr(self._happened).encode(), digest_size=8).hexdigest(),
             states=frozenset(self.states),
-            steps=steps,
             seconds=outcome_s,
         )
 
