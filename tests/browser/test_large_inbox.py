@@ -58,6 +58,5 @@ def test_the_inbox_is_visible_within_a_second(open_tab: OpenTab, tmp_path: Path)
             note=f"{LETTERS:,} letters of {CAUSES} causes; the first line is there after {min(took_ms):.0f} ms at best "
             f"(bound {WITHIN_MS:,} ms), {max(took_ms):.0f} ms at worst of {len(took_ms)} times",
             seed="",
-            test="tests/browser/test_large_inbox.py",
         )
     )

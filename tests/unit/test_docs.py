@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, get_args
@@ -272,6 +273,7 @@ MEMBERS: dict[type, tuple[Path, set[str]]] = {
 }
 
 
+@cache
 def _public(owner: type) -> set[str]:
     """The names that an object of this class has for its users."""
     made = set(re.findall(r"^        self\.([a-z]\w*)[:\s=]", inspect.getsource(owner), re.MULTILINE))
