@@ -232,21 +232,33 @@ class Valve(Kept):
     def __init__(self) -> None:
         super().__init__()
         self.permits = threading.Semaphore(0)
+        self.released = self.entered = 0
+
+    def release(self) -> None:
+        self.released += 1
+        self.permits.release()
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether it waits, and every batch before has left the ring."""
+        return self.entered > self.released
 
     def consume(self, elements: Any) -> None:
+        self.entered += 1
         assert self.permits.acquire(timeout=PATIENCE_S)
         super().consume(elements)
 
 
 def test_an_interrupt_of_produce_at_every_point_while_it_waits_and_while_it_does_not() -> None:
-    valve, is_over = Valve(), threading.Event()
+    valve, is_over, turn = Valve(), threading.Event(), threading.Lock()
     ring = Disruptor[int](name="prices", size=64)
     ring.register_consumer(valve)
 
     def open_it() -> None:
         while not is_over.wait(0.0005):
-            if ring.stats().blocked:
-                valve.permits.release()
+            with turn:
+                if ring.stats().blocked:
+                    valve.release()
 
     opener = threading.Thread(target=open_it)
     opener.start()
@@ -254,10 +266,20 @@ def test_an_interrupt_of_produce_at_every_point_while_it_waits_and_while_it_does
     sent: list[tuple[list[int], bool]] = []
     points: dict[tuple[int, bool], int] = {}
 
+    def fill() -> None:
+        """Until there is no room, and none comes before somebody waits for it."""
+        with turn:
+            while True:
+                is_shut = valve.is_shut
+                if ring.try_produce(some := [next(numbers)]):
+                    sent.append((some, True))
+                elif is_shut:
+                    return
+
     def run(n: int, is_full: bool) -> None:
         for at in range(1, 2_000):
-            while is_full and ring.try_produce(some := [next(numbers)]):
-                sent.append((some, True))
+            if is_full:
+                fill()
             elements = [next(numbers) for _ in range(n)]
             was = interrupted(lambda: ring.produce(elements), at)  # noqa: B023 - called at once
             sent.append((elements, not was))
