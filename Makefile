@@ -25,7 +25,15 @@ demo: $(VENV)/.base ## see Holdfast work, with its live page: sets up what it ne
 	@$(MAKE) --no-print-directory page || echo "*** THE PAGE COULD NOT BE BUILT: the demo goes on without it ***" >&2
 	@$(BIN)/holdfast demo $(ARGS)
 
-test: venv page servers lint types imports unit browser ## set up, then check style, types, import layers and behaviour
+# Style, types and import layers bound no time: they are checked while the page is built and servers are installed.
+test: venv ## set up, and check style, types, import layers and behaviour
+	@mkdir -p build
+	@$(MAKE) --no-print-directory lint types imports >build/checks.log 2>&1 & checks=$$!; \
+	trap 'kill $$checks 2>/dev/null; exit 130' INT TERM; \
+	$(MAKE) --no-print-directory page servers; ready=$$?; \
+	wait $$checks; checked=$$?; cat build/checks.log; \
+	[ $$ready = 0 ] && [ $$checked = 0 ]
+	@$(MAKE) --no-print-directory unit browser
 	@$(MAKE) --no-print-directory faults QUICK=1 ARGS=
 
 venv: $(VENV)/.dev ## make .venv with Holdfast (editable) and the development tools
@@ -84,6 +92,10 @@ BUSY := -m busy -n 2 --dist worksteal
 # The others bound times, so they run one by one. A process of its own survives what kills or hangs it.
 ALONE := -m 'not waits and not busy' $(if $(QUICK),,-n 1)
 LONG := $(if $(QUICK),,--timeout=900 --durations=25)
+# Each stage has a place of its own for the folders of its tests, for pytest clears the one that it is given. Those of the
+# tests that fail stay there until the next run.
+LEFT := $(FOUND)/left
+keeping = -o tmp_path_retention_policy=failed --basetemp=$(LEFT)/$(1)
 # What the simulation and the soak leave here, before the page is written. SOAK is in minutes, for all three stores
 # together: with fewer than 8 nothing can be said of what stays flat, and the run is not whole.
 SOAK ?= 30
@@ -94,17 +106,17 @@ BESIDE := setsid sh -c '[ ! -w /proc/self/autogroup ] || echo 19 >/proc/self/aut
 faults: export HOLDFAST_FAULTS := $(if $(QUICK),small,full)
 faults: export HOLDFAST_FINDINGS := $(CURDIR)/$(FOUND)/findings.jsonl
 faults: venv page servers ## inject faults, and write docs/reliability.md of what came of it (75 minutes); QUICK=1: small, into build/
-	@mkdir -p $(FOUND) && rm -f $(addprefix $(FOUND)/,findings.jsonl simulation.json simulation.log soak.json reliability.md)
+	@rm -rf $(LEFT) && mkdir -p $(LEFT) && rm -f $(addprefix $(FOUND)/,findings.jsonl simulation.json simulation.log soak.json reliability.md)
 	@failed=; try() { "$$@"; case $$? in 0$(if $(ARGS),|5)) ;; *) failed=yes ;; esac; }; \
 	$(if $(BESIDES), \
 		$(BESIDE) $(BIN)/python -m tests.simulation --fresh --within 600 --planted --out $(FOUND)/simulation.json >$(FOUND)/simulation.log 2>&1 & simulation=$$!; \
 		trap 'kill -TERM -$$simulation 2>/dev/null' EXIT; trap 'exit 130' INT TERM;) \
-	try $(BIN)/pytest tests/faults $(WAITS) $(LONG) $(addprefix --ignore=,$(STREAM_FAULTS)) $(ARGS); \
-	try $(BIN)/pytest $(STREAM_FAULTS) $(WAITS) $(LONG) $(ARGS); \
+	try $(BIN)/pytest tests/faults $(WAITS) $(LONG) $(call keeping,waits) $(addprefix --ignore=,$(STREAM_FAULTS)) $(ARGS); \
+	try $(BIN)/pytest $(STREAM_FAULTS) $(WAITS) $(LONG) $(call keeping,streams) $(ARGS); \
 	$(if $(BESIDES),try wait $$simulation; trap - EXIT INT TERM; cat $(FOUND)/simulation.log;) \
-	$(if $(BESIDES),try env HOLDFAST_PROPERTY=full $(BIN)/pytest tests/property $(LONG) -n 2;) \
-	try $(BIN)/pytest tests/faults $(BUSY) $(LONG) $(ARGS); \
-	try $(BIN)/pytest tests/faults $(if $(QUICK),,tests/browser/test_large_inbox.py) $(ALONE) $(LONG) $(ARGS); \
+	$(if $(BESIDES),try env HOLDFAST_PROPERTY=full $(BIN)/pytest tests/property $(LONG) $(call keeping,property) -n 2;) \
+	try $(BIN)/pytest tests/faults $(BUSY) $(LONG) $(call keeping,busy) $(ARGS); \
+	try $(BIN)/pytest tests/faults $(if $(QUICK),,tests/browser/test_large_inbox.py) $(ALONE) $(LONG) $(call keeping,alone) $(ARGS); \
 	$(if $(BESIDES),try $(BIN)/python -m tests.faults.soak --store all --minutes $(SOAK) --out $(FOUND)/soak.json;) \
 	try $(BIN)/python -m tests.faults.write_report $(FOUND)/findings.jsonl $(RELIABILITY) $(BESIDES) $${failed:+--failed}; \
 	[ -z "$$failed" ]
