@@ -179,10 +179,16 @@ def bounded_attempts(evidence: Evidence) -> list[str]:
     """I4: no more runs than max_retries + 1, and one as a suspect; a dead letter says why.
 
     Where faults hit its workers, not its own process alone, there may be one more for each, as far as these are free.
+    A replay gives it all of them anew.
     """
     found = []
     processes = {one.pid for one in evidence.effects}
+    replays = _replays(evidence)
+    alike: dict[tuple[str, int], list[Run]] = defaultdict(list)
     for job, runs in runs_by_job(evidence.effects).items():
+        for run in runs:
+            alike[job, replays.get((job, run.start.token), 0)].append(run)
+    for (job, _), runs in alike.items():
         limit = evidence.max_retries.get(runs[0].start.task)
         if limit is None or len(runs) <= limit + 2:
             continue
@@ -342,6 +348,16 @@ def told_bound(evidence: Evidence) -> str:
 def _leases(evidence: Evidence) -> dict[tuple[str, str], int]:
     """The place of each lease of each job in the audit trail."""
     return {(one.job, one.token): n for n, one in reversed(list(enumerate(evidence.transitions)))}
+
+
+def _replays(evidence: Evidence) -> dict[tuple[str, str], int]:
+    """How often a job had been replayed before each of its leases."""
+    counts: Counter[str] = Counter()
+    found: dict[tuple[str, str], int] = {}
+    for one in evidence.transitions:
+        counts[one.job] += (one.before, one.after) == ("dead_letter", "queued")
+        found.setdefault((one.job, one.token), counts[one.job])
+    return found
 
 
 def _between(changes: Sequence[Transition], first: str, second: str) -> Sequence[Transition]:

@@ -228,6 +228,25 @@ def test_faults_of_its_workers_give_a_job_runs_that_are_not_counted_but_no_more_
     assert len(too_many(*outages, effects=[third])) == 1, "the third death is counted"
 
 
+def test_a_replay_gives_a_job_its_runs_anew_and_no_more_than_that() -> None:
+    def again(*tokens: str, replayed_after: str) -> list[str]:
+        """What is found of a job that fails under each of these leases, with one retry, and was replayed once."""
+        starts = [Effect("d", n, one, "start", "toil", 10, 1, float(n)) for n, one in enumerate(tokens, start=1)]
+        changes = []
+        for one in tokens:
+            after = "dead_letter" if one == replayed_after else "retrying"
+            changes += [Transition("d", "queued", "running", one), Transition("d", "running", after, one)]
+            if one == replayed_after:
+                changes.append(Transition("d", "dead_letter", "queued", one))
+        effects = [*starts, *(replace(one, what="fail", at=one.at + 0.5) for one in starts)]
+        return checker.bounded_attempts(Evidence(effects=effects, transitions=changes, max_retries={"toil": 1}))
+
+    assert again("t1", "t2", "t3", "t4", replayed_after="t2") == []
+    assert len(again("t1", "t2", "t3", "t4", replayed_after="none")) == 1, "nobody replayed it"
+    assert len(again("t1", "t2", "t3", "t4", "t5", replayed_after="t1")) == 1, "too many after it"
+    assert len(again("t1", "t2", "t3", "t4", "t5", replayed_after="t4")) == 1, "too many before it"
+
+
 def test_the_bound_of_a_recovery_grows_only_for_reasons() -> None:
     usual_s = LEASE_S + SWEEP_S + 1.0
     assert recovery_bound() == recovery_bound(start_s=0.9) == recovery_bound(start_s=0.4, in_turn=2) == usual_s
