@@ -229,6 +229,7 @@ def told(call: Call, answer: Any) -> Any:
             facts = structs.asdict(answer)
             facts["values"] = [(value.key, value.data) for value in answer.values]
             facts["next_due_s"] = answer.next_due_s if call.is_looking else None
+            facts["era"] = None
             return facts
         case "find":
             return {"items": answer.items, "has_more": bool(answer.cursor)}
