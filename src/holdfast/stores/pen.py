@@ -152,7 +152,7 @@ class Pen:
             undone = [ask for ask in asks if not ask.is_done]
             if own is None:  # the pen's thread, which serves the next ones all the same
                 for ask in undone:
-                    ask.error = error
+                    ask.error, ask.is_done = error, True
             else:  # Ctrl-C in a caller's thread, or trouble of its own: the others' asks go to the next one
                 with self._mutex:
                     self._waiting[:0] = [ask for ask in undone if ask is not own]

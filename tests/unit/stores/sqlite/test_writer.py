@@ -222,13 +222,17 @@ class Gate:
 
     def __init__(self) -> None:
         self.is_reached, self.is_open = threading.Event(), threading.Event()
-        self.errors: list[BaseException] = []
+        self.errors: list[BaseException | None] = []
+        """What the next batches fail with."""
+        self.sizes: list[int] = []
+        """Of the batches."""
 
     def write(self, asks: Sequence[Ask]) -> None:
+        self.sizes.append(len(asks))
         self.is_reached.set()
         assert self.is_open.wait(30.0)
-        if self.errors:
-            raise self.errors.pop()
+        if self.errors and (error := self.errors.pop(0)) is not None:
+            raise error
         for ask in asks:
             ask.answer, ask.is_done = "written", True
 
@@ -247,6 +251,27 @@ async def test_what_the_pens_thread_fails_at_is_told_to_those_who_asked_and_it_g
             await pen.ask(a_run)
         assert await pen.ask(a_run) == "written"
         assert pen.ask_now(a_run) == "written"
+        await asyncio.to_thread(pen.close)
+
+
+async def test_a_caller_in_a_batch_that_the_pens_thread_fails_at_is_told_so_and_does_not_write_itself() -> None:
+    gate = Gate()
+    pen = Pen("test", "here", gate.write)
+    async with asyncio.timeout(10.0):
+        first = asyncio.ensure_future(pen.ask(a_run))
+        await asyncio.to_thread(gate.is_reached.wait)  # the thread writes, and the others make the next batch
+        other = asyncio.ensure_future(pen.ask(a_run))
+        await asyncio.sleep(0)  # noqa: TID251 - lets it ask
+        caller = asyncio.ensure_future(asyncio.to_thread(pen.ask_now, a_run))
+        while len(pen._waiting) < 2:
+            await asyncio.sleep(0)  # noqa: TID251 - until the caller has asked
+        gate.errors += [None, ZeroDivisionError("a bug")]
+        gate.is_open.set()
+        assert await first == "written"
+        for one in (other, caller):
+            with pytest.raises(ZeroDivisionError, match="a bug"):
+                await one
+        assert gate.sizes == [1, 2]
         await asyncio.to_thread(pen.close)
 
 
