@@ -354,6 +354,8 @@ class StreamPump:
         place = errand.delivery.place
         if self._flow.parts.get(place) is errand.delivery.part:
             self.lost([place])
+        self._progressed.set()
+        self._wake.set()
 
     # ---- the owner of partitions
 

@@ -13,7 +13,7 @@ from holdfast.policy.retry import RetryPolicy
 from holdfast.ports import Outputs
 from holdfast.runtime.guards.breaker import CircuitBreaker
 from holdfast.types import Message, Outgoing, Snooze
-from tests.unit.runtime.streams.stage import DLQ, Stage, staged
+from tests.unit.runtime.streams.stage import DLQ, TOPIC, Stage, staged
 
 FIXED = RetryPolicy(max_retries=2, strategy="fixed", initial_delay=5.0, jitter=False, total_timeout=None)
 POISON = -1
@@ -311,6 +311,19 @@ async def test_a_transaction_of_a_lost_partition_is_not_made_when_the_partition_
         await stage.rest()
         assert (copies(stage), stage.position()) == (list(range(5)), 5)
         assert stage.log == [("transact", 5, 5)]
+
+
+async def test_a_stop_does_not_wait_for_a_transaction_whose_partition_has_come_back() -> None:
+    async with staged() as stage:
+        send_many(stage, 5)
+        consumer = stage.consuming(copying, batch=10, transactional=True)
+        consumer.source.faults["transact"] = [SourceAway("coordinator is moving")]
+        await stage.until(lambda: consumer.source.calls["transact"] == 1)
+        consumer.pump.lost([(TOPIC, 0)])
+        consumer.pump.assigned({(TOPIC, 0): 0})  # and nothing of it has come yet
+        began_s = stage.clock.monotonic()
+        assert await consumer.drain()
+        assert stage.clock.monotonic() - began_s < 1.0, "no more than until the next try"
 
 
 async def test_a_transaction_that_waits_for_the_inbox_is_not_made_when_its_partition_has_come_back() -> None:
