@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from holdfast.ports import Claim, Exchange, Exchanged, Value
 from holdfast.stores.redis import state
 from holdfast.stores.redis.call import Call, Texts
@@ -29,8 +31,16 @@ def exchange_call(exchange: Exchange, known: state.Texts) -> Call[Exchanged]:
         exchange.counted,
     )
     token = b"" if claim is None else claim.token
-    call: Call[Exchanged] = Call(EXCHANGE, words, lambda reply: _exchanged(reply, token, known, call.line), texts)
-    return call
+    return _ExchangeCall(EXCHANGE, words, lambda reply: _exchanged(reply, token, known), texts)
+
+
+class _ExchangeCall(Call[Exchanged]):
+    """Its answer says which server it is of."""
+
+    __slots__ = ()
+
+    def __call__(self, reply: Any) -> Exchanged:
+        return replace(self.read(reply), era=self.line)
 
 
 def _wish_of(claim: Claim) -> tuple[Any, ...]:
@@ -38,7 +48,7 @@ def _wish_of(claim: Claim) -> tuple[Any, ...]:
     return claim.worker, token_text(claim.token), limit, claim.queues, claim.caps, claim.is_alone, claim.per_lane
 
 
-def _exchanged(reply: list[Any], token: bytes, known: state.Texts, era: int) -> Exchanged:
+def _exchanged(reply: list[Any], token: bytes, known: state.Texts) -> Exchanged:
     now, settled, changed, next_due_s, newest, *deliveries, values = reply
     return Exchanged(
         now=float(now),
@@ -48,7 +58,6 @@ def _exchanged(reply: list[Any], token: bytes, known: state.Texts, era: int) -> 
         values=[_value(key, text) for key, text in zip(values[::2], values[1::2], strict=True)],
         next_due_s=float(next_due_s) if next_due_s else None,
         newest=newest,
-        era=era,
     )
 
 
