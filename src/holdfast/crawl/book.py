@@ -184,13 +184,12 @@ class Book:
         self._forget_past(())
 
     def _forget_past(self, stored: Sequence[Value]) -> None:
-        """These are all that the store has: what is known of newer ones is from before it was set back."""
-        versions = {value.key: value.version for value in stored}
-        past = [value for value in self._values.values() if value.version > versions.get(value.key, 0)]
-        for value in past:
+        """These are all that the store has: what is known of others, or otherwise, is from before it was set back."""
+        found = {value.key: value for value in stored}
+        for value in [one for one in self._values.values() if one != found.get(one.key)]:
             del self._values[value.key]
             self._held.pop(self.held_domain(value) or "", None)
-            if value.key not in versions and value.data is not None and self._on_value is not None:
+            if value.key not in found and value.data is not None and self._on_value is not None:
                 self._on_value(Value(value.key, 0, None))
 
     def _take(self, value: Value) -> None:

@@ -189,6 +189,7 @@ class Session:
             wait_s = _LOOK_S
             try:
                 stats = await self._look()
+                await self._book.read()  # of what is newer the worker tells it; not that the store was set back
                 wait_s = await self._share(stats)
                 await self._book.sweep(stats.now)
                 self._rate.note(self._clock.monotonic(), self._done)

@@ -110,6 +110,20 @@ async def test_what_a_store_lost_when_it_was_set_back_is_forgotten(store: Memory
     ]
 
 
+async def test_what_a_store_that_was_set_back_says_otherwise_under_a_version_that_was_seen_is_taken(
+    store: MemoryStore,
+) -> None:
+    standby = MemoryStore()
+    await Book(standby, "shop").hold("a.org", 20.0, "")
+    book = Book(store, "shop")
+    await book.hold("a.org", 10.0, "")
+    await book.hold("b.org", 10.0, "")
+    store._values = standby._values
+    await book.read()
+    await book.read()
+    assert book.holds() == {"a.org": StoredHold(20.0)}
+
+
 async def test_changes_at_the_same_time_are_all_kept(store: MemoryStore) -> None:
     books = [Book(store, "shop") for _ in range(5)]
     await asyncio.gather(*(book.begin((f"https://{n}.org/",)) for n, book in enumerate(books)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from holdfast.crawl.frontier import Found, new_page
 from holdfast.crawl.urls import domain_of, page_id
 from holdfast.ports import Stats
 from holdfast.runtime.crawls import pending_in
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty import FaultyStore
 from holdfast.types import JobState, NewJob
 from tests.unit.crawl.raw_site import RawSite, answer, redirect, stays_silent
@@ -64,6 +66,10 @@ async def ends(running: asyncio.Task[CrawlSummary]) -> CrawlSummary:
 
 def running_in(stats: Stats) -> int:
     return sum(tally.n for tally in stats.tallies if tally.state is JobState.RUNNING)
+
+
+def has_shares(store: MemoryStore) -> bool:
+    return any(value.key == "crawl:crawl/shares" and value.data is not None for value in store._values.newer_than(0))
 
 
 def page(url: str) -> NewJob:
@@ -115,6 +121,21 @@ async def test_while_all_is_held_it_says_so_and_a_stop_ends_it_at_once(app: App,
     crawler.stop()
     await ends(running)
     assert app.clock.monotonic() - began_s < 2.0
+
+
+async def test_while_it_waits_it_finds_out_that_its_store_was_set_back(app: App, site: RawSite) -> None:
+    site.pages["/"] = answer(status=429)
+    store, told = app.store, list[Progress]()
+    assert isinstance(store, MemoryStore)
+    backup = copy.deepcopy(store._values)
+    running = asyncio.ensure_future((crawler := crawler_of(app)).arun(site.url(), on_progress=told.append))
+    await until(lambda: bool(told and told[-1].held))
+    assert has_shares(store)
+    store._values = backup
+    assert not has_shares(store)
+    await until(lambda: has_shares(store))
+    crawler.stop()
+    await ends(running)
 
 
 @pytest.mark.parametrize("who", ["handler", "sink", "progress"])
