@@ -47,7 +47,7 @@ ended may be more than what was acked: ticks of schedules, and what was enqueued
 are effects beyond the first of each: at least once is what is promised, and a kill can repeat what it has cut off.
 **Again** is the time from the first fault that hit a run until what it cut off ran again, p50 and p99; for each death,
 where several workers died with it in a row. Where outages follow one another and a worker has stopped the run itself,
-it is the time from the last of them before it ran again.
+it is the longest time between two of them, or from the last of them on, in which it did not run again.
 """
 _COLUMNS: Final = (
     *("row", "fault", "store", "injected", "acked", "completed", "dead", "cancelled", "lost", "twice"),
