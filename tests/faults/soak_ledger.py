@@ -10,7 +10,7 @@ import os
 import threading
 from array import array
 from collections import Counter, defaultdict, deque
-from collections.abc import Container
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal
 
@@ -35,8 +35,6 @@ class Recovery(Struct, frozen=True, kw_only=True):
     """Of these, how long the process in which it ran again had others first."""
     deaths: int
     """Of workers that had it, with the first."""
-    doubts: int
-    """Deaths of others that may have been about to take it back."""
 
     @property
     def took_s(self) -> float:
@@ -57,7 +55,6 @@ class _Cut(Struct):
     died_s: float
     """When the last one died that had it."""
     deaths: int = 1
-    doubts: int = 0
 
 
 class EffectPen:
@@ -158,9 +155,7 @@ class EffectBook:
             self.waits_s.append(wait_s)
             if (cut := self._cut.pop(number, None)) is not None:
                 turn_s = sum(max(0.0, end_s - max(start_s, cut.at)) for start_s, end_s in self._isolated[pid])
-                self.recoveries.append(
-                    Recovery(job=note, lasted_s=at - cut.at, turn_s=turn_s, deaths=cut.deaths, doubts=cut.doubts)
-                )
+                self.recoveries.append(Recovery(job=note, lasted_s=at - cut.at, turn_s=turn_s, deaths=cut.deaths))
             return
         run = self._running[pid].pop(number, None)
         if run is not None and self._parents[pid] in self._parents:  # one of those that were cut off: it ran by itself
@@ -214,17 +209,16 @@ class EffectBook:
             self._isolated.pop(one, None)
         return cut
 
-    def cut_off(self, by: float) -> dict[str, float]:
-        """The jobs that kills before then cut off and that do not run again yet; when the last one died that had it."""
-        return {one.job: one.died_s for one in self._cut.values() if one.died_s < by}
+    def cut_off(self) -> dict[str, float]:
+        """The jobs that kills have cut off and that do not run again yet; when the last one died that had it."""
+        return {one.job: one.died_s for one in self._cut.values()}
 
-    def bereave(self, held: Container[str], at: float, doubted: Container[str] = ()) -> None:
-        """Who had these, which were cut off, died before it had begun them; of the doubted ones that is not known."""
+    def bereave(self, died_s: Mapping[str, float]) -> None:
+        """Who had taken these back died then, before it had begun them."""
         for one in self._cut.values():
-            if one.job in held or one.job in doubted:
-                one.deaths += one.job in held
-                one.doubts += one.job not in held
-                one.died_s = at
+            if one.job in died_s:
+                one.deaths += 1
+                one.died_s = died_s[one.job]
 
     # ---- judging
 

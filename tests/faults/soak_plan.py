@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from holdfast.runtime.worker import WorkerSettings
 from tests.faults.soak_verdicts import Verdict
 
 
@@ -45,17 +44,13 @@ class Plan(Struct, frozen=True, kw_only=True):
         """Jobs that run at a time."""
         return self.processes * (self.concurrency + self.threads + 1)
 
-    @property
-    def soonest_s(self) -> float:
-        """How soon after the death of a worker its lease may be over."""
-        return self.lease_s - WorkerSettings(lease_s=self.lease_s).beat_s
-
 
 class Seen(Struct, kw_only=True):
     """What was seen from outside while it went on, beside the ledgers."""
 
     samples: list[dict[str, float]] = field(default_factory=list)
-    killed: set[int] = field(default_factory=set)
+    killed: dict[int, float] = field(default_factory=dict)
+    """When which process was, in monotonic time."""
     hits: int = 0
     """Kills that cut off a running job."""
     gaps_s: list[float] = field(default_factory=list)

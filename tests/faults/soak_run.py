@@ -80,6 +80,8 @@ class _Soak:
         self._began_s = 0.0
         self._sampled = (0.0, 0)
         self._spared = 0
+        self._pids: dict[str, int] = {}
+        """Of all workers that the store has ever told of."""
 
     def run(self) -> Soaked:
         plan = self._plan
@@ -186,6 +188,7 @@ class _Soak:
         def is_done() -> bool:
             nonlocal took_s, replayed_s
             self._effects.fold()
+            self._bereave()
             stats = self._stats()
             refused = self._tallies(stats)["dead_letter"]
             live = _live(self._tallies(stats, (*TASKS, DOOMED)))
@@ -237,30 +240,27 @@ class _Soak:
         if not pids:
             return
         victim = pids[self._dice.below(len(pids))]
-        self._seen.killed.add(victim)
         at, until = strike(victim, lambda: self._effects.is_amid(victim), self._plan.amid_s)
+        self._seen.killed[victim] = at
         self._seen.hits += self._effects.excuse(victim, at) > 0
         self._seen.gaps_s.append(until - at)
-        self._bereave(victim, at)
+        self._bereave()
 
-    def _bereave(self, victim: int, at: float) -> None:
-        """What was cut off before, and the store says that the victim had claimed it, and had not begun it.
+    def _bereave(self) -> None:
+        """Find what was cut off, and taken back by one that was killed before it had begun it.
 
-        Or it may have been about to take it back, for the lease of the one before may have been over: of that the store
-        says nothing.
+        A request of the victim's may take effect after its death: so the store is asked at each look as well, and long
+        before anybody may take that job from the dead.
         """
-        if not (cut_off := self._effects.cut_off(at)):
+        if not (cut_off := self._effects.cut_off()):
             return
-        pids = {one.id: one.pid for one in self._stats().workers}
-        held, doubted = set(), set()
+        died_s = {}
         for record in self._app.bridge.run(self._app.store.get(list(cut_off))):
-            if record is None or record.state != "running":
-                continue
-            if (holder := pids.get(record.worker)) == victim:
-                held.add(record.id)
-            elif (holder is None or holder in self._seen.killed) and at - cut_off[record.id] >= self._plan.soonest_s:
-                doubted.add(record.id)
-        self._effects.bereave(held, at, doubted)
+            if record is not None and record.state == "running":
+                at = self._seen.killed.get(self._pids.get(record.worker, 0), 0.0)
+                if at > cut_off[record.id]:
+                    died_s[record.id] = at
+        self._effects.bereave(died_s)
 
     def _ask(self, client: httpx.Client) -> None:
         self._client.fold()
@@ -290,6 +290,7 @@ class _Soak:
     def _look(self) -> None:
         """How long ago the workers that live were heard of, and whether the counts add up."""
         self._folded()
+        self._bereave()
         acked, done_before = self._client.acked, self._effects.done
         stats = self._stats()
         self._folded()
@@ -366,7 +367,9 @@ class _Soak:
             query = replace(query, cursor=page.cursor)
 
     def _stats(self) -> Stats:
-        return self._app.bridge.run(self._app.store.stats())
+        stats = self._app.bridge.run(self._app.store.stats())
+        self._pids.update((one.id, one.pid) for one in stats.workers)
+        return stats
 
     def _tallies(self, stats: Stats, tasks: Sequence[str] = TASKS) -> Counter[str]:
         """By state. tasks: those of the jobs that complete at last, unless others are named."""

@@ -165,8 +165,8 @@ def bounded_backlog(live: Sequence[float], rate: float, drained_s: float, limit_
 
 
 def soon_again(recoveries: Sequence[Recovery], bound_s: float) -> Verdict:
-    """What kills cut off: each job runs again within the bound, for each death of a worker that had it, or may have."""
-    late = [one.job for one in recoveries if one.lasted_s - one.turn_s > (one.deaths + one.doubts) * bound_s]
+    """What kills cut off: each job runs again within the bound, for each death of a worker that had it."""
+    late = [one.job for one in recoveries if one.lasted_s - one.turn_s > one.deaths * bound_s]
     longest_s = max((one.took_s for one in recoveries), default=0.0)
     found = none_of("what a kill cut off runs again in time", late, len(recoveries))
     told = f"{found.figure} too late; after at most {longest_s:.2f} s for each death (bound {bound_s:.1f} s)"

@@ -239,7 +239,9 @@ class Told:
         self.ledger = folder / "client"
         self.pen = EffectPen(self.folder)
         self.plan = replace(SMALL, keep_s=1_000.0)
-        self.seen = Seen(hits=1, killed={1}, log="worker process 1 ended with 137 and is started again\n", rate=100.0)
+        self.seen = Seen(
+            hits=1, killed={1: 0.0}, log="worker process 1 ended with 137 and is started again\n", rate=100.0
+        )
         self.seen.pages = 1
         self.seen.samples = [{"live": 20.0} for _ in range(9)]
         client = ClientPen(self.ledger)
@@ -423,21 +425,15 @@ def test_every_other_verdict_can_say_no(told: Told, field: str, value: Any, name
 
 @pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.parametrize(
-    ("start_s", "lasted_s", "turn_s", "deaths", "doubts"),
-    [
-        (0.5, 7.0, 0.0, 1, 0),
-        (3.0, 9.0, 0.0, 1, 0),
-        (0.5, 8.0, 1.0, 1, 0),
-        (0.5, 14.0, 0.0, 2, 0),
-        (0.5, 14.0, 0.0, 1, 1),
-    ],
-    ids=["at once", "a slow start", "in turn", "two deaths", "perhaps two"],
+    ("start_s", "lasted_s", "turn_s", "deaths"),
+    [(0.5, 7.0, 0.0, 1), (3.0, 9.0, 0.0, 1), (0.5, 8.0, 1.0, 1), (0.5, 14.0, 0.0, 2)],
+    ids=["at once", "a slow start", "in turn", "two deaths"],
 )
 def test_what_a_kill_cut_off_has_a_lease_a_sweep_and_a_start_for_each_death(
-    told: Told, start_s: float, lasted_s: float, turn_s: float, deaths: int, doubts: int, is_late: bool
+    told: Told, start_s: float, lasted_s: float, turn_s: float, deaths: int, is_late: bool
 ) -> None:
     told.seen.start_s = start_s
-    one = Recovery(job="x", lasted_s=lasted_s, turn_s=turn_s, deaths=deaths, doubts=doubts)
+    one = Recovery(job="x", lasted_s=lasted_s, turn_s=turn_s, deaths=deaths)
     told.recoveries = [one, replace(one, lasted_s=lasted_s + 0.01)] if is_late else [one]
     assert told.broken() == ({"what a kill cut off runs again in time"} if is_late else set())
 
@@ -509,25 +505,19 @@ def test_what_was_cut_off_waits_for_each_worker_that_dies_with_it_and_for_its_tu
     }.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     assert book.excuse(100, 11.0) == 3
-    assert book.cut_off(by=11.0) == {}, "only what was cut off before"
-    assert book.cut_off(by=15.0) == {"one": 11.0, "two": 11.0, "three": 11.0}
-    book.bereave({"two"}, 15.0, doubted={"three"})
-    assert book.cut_off(by=16.0) == {"one": 11.0, "two": 15.0, "three": 15.0}
+    assert book.cut_off() == {"one": 11.0, "two": 11.0, "three": 11.0}
+    book.bereave({"two": 15.0})
+    assert book.cut_off() == {"one": 11.0, "two": 15.0, "three": 11.0}
     lines = ["1 start 16.5 0 one", "1 end 17.0 0 -", "2 start 21.0 0 two", "2 end 21.2 0 -", "3 start 22.0 0 three"]
     (tmp_path / "201-200-0").write_text("".join(f"{line}\n" for line in lines))
     book.fold()
-    found = [(one.job, one.lasted_s, one.turn_s, one.deaths, one.doubts) for one in book.recoveries]
-    assert found == [
-        ("one", 5.5, 0.0, 1, 0),
-        ("two", 10.0, 0.5, 2, 0),
-        ("three", 11.0, pytest.approx(0.7), 1, 1),
-    ]
+    found = [(one.job, one.lasted_s, one.turn_s, one.deaths) for one in book.recoveries]
+    assert found == [("one", 5.5, 0.0, 1), ("two", 10.0, 0.5, 2), ("three", 11.0, pytest.approx(0.7), 1)]
     assert book.recoveries_s == [5.5, 5.0, 11.0]
-    assert book.cut_off(by=30.0) == {}
+    assert book.cut_off() == {}
 
 
 def test_the_store_says_who_had_what_was_cut_off_when_he_died_too(tmp_path: Path) -> None:
-    cut_s, at = 10.0, 10.0 + SMALL.soonest_s
     (tmp_path / "effects").mkdir()
     states = {
         "the_victim's": ("victim", JobState.RUNNING),
@@ -553,19 +543,22 @@ def test_the_store_says_who_had_what_was_cut_off_when_he_died_too(tmp_path: Path
     app: Any = SimpleNamespace(store=Store(), bridge=SimpleNamespace(run=lambda found: found))
     unused: Any = None
 
-    def doubted_and_held(at: float) -> tuple[set[str], set[str]]:
-        (tmp_path / "effects" / "100-1-0").write_text(
-            "".join(f"{n} start 9.0 0 {one}\n" for n, one in enumerate(records))
-        )
-        soak = _Soak(SMALL, tmp_path, unused, app, unused, unused, print)
-        soak._effects.excuse(100, cut_s)
-        soak._seen.killed = {100, 101}
-        soak._bereave(101, at)
-        cuts = soak._effects._cut.values()
-        return {one.job for one in cuts if one.doubts}, {one.job for one in cuts if one.deaths == 2}
+    (tmp_path / "effects" / "100-1-0").write_text("".join(f"{n} start 9.0 0 {one}\n" for n, one in enumerate(records)))
+    soak = _Soak(SMALL, tmp_path, unused, app, unused, unused, print)
+    soak._stats()
+    workers.clear()  # the store forgets who is gone
+    soak._effects.excuse(100, 10.0)
+    soak._seen.killed = {100: 10.0, 101: 14.0, 103: 9.0}
 
-    assert doubted_and_held(at) == ({"the_first_one's", "a_forgotten_one's"}, {"the_victim's"})
-    assert doubted_and_held(at - 0.1) == (set(), {"the_victim's"}), "no lease can be over"
+    def deaths() -> dict[str, tuple[int, float]]:
+        soak._bereave()
+        return {one.job: (one.deaths, one.died_s) for one in soak._effects._cut.values() if one.deaths > 1}
+
+    assert deaths() == {"the_victim's": (2, 14.0)}
+    records["free"] = job(
+        4, id="free", worker="victim", state=JobState.RUNNING
+    )  # what the victim had asked for came late
+    assert deaths() == {"the_victim's": (2, 14.0), "free": (2, 14.0)}
 
 
 def test_what_was_read_is_removed_and_a_torn_line_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
