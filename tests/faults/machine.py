@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import apsw
 
+from tests.faults.workers import ROOT
 from tests.kafka_server import JARS
 from tests.servers import find_program
 
@@ -27,7 +28,16 @@ def made_on(now: float) -> str:
     told = ", ".join(f"{name} {version}" for name, version in servers.items() if version)
     day = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M UTC")
     system = f"{platform.system()} {kernel[0] if kernel else ''} on {os.cpu_count()} cores"
-    return f"{day} with Python {platform.python_version()}, {system}, {told}"
+    return f"{day}{_source()} with Python {platform.python_version()}, {system}, {told}"
+
+
+def _source() -> str:
+    """Of which state of `src`, by its name in git, which no other commit of the same state changes."""
+    name = _said_by("git", "rev-parse", "--short=10", "HEAD:src")
+    if not name:  # no checkout
+        return ""
+    is_changed = bool(_said_by("git", "status", "--porcelain", "src"))
+    return f" of `src` {name}{', changed since,' if is_changed else ''} (`git rev-parse HEAD:src`)"
 
 
 def _version_of(name: str) -> str:
@@ -35,6 +45,13 @@ def _version_of(name: str) -> str:
     path = find_program(name)
     if path is None:
         return ""
-    said = subprocess.run([path, "--version"], check=False, capture_output=True, text=True, timeout=10).stdout
-    number = re.search(r"\d+(\.\d+)+", said)
+    number = re.search(r"\d+(\.\d+)+", _said_by(path, "--version"))
     return number[0] if number else ""
+
+
+def _said_by(*command: str) -> str:
+    """What a program prints; nothing where it fails, or is not there."""
+    try:
+        return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
