@@ -20,6 +20,8 @@ SETTLED_S: Final = 1.0
 """What a handler ended so shortly before its process was hit may not have been settled: a worker says so with its next
 exchange, which it begins at once, or when the one under way is answered. That takes hundredths of a second; the rest is
 for a busy machine."""
+UNSYNCED_S: Final = 0.6
+"""So long a claim that came alone may not be on the disk of PostgreSQL: three times its wal_writer_delay."""
 FREE_DEATHS: Final = 2
 """So many workers may die that had a job, before one more is counted against it."""
 _ENDS: Final = frozenset({JobState.COMPLETED, JobState.DEAD_LETTER, JobState.CANCELLED})
@@ -76,6 +78,8 @@ class Evidence(Struct, kw_only=True):
     """Deleted on purpose."""
     transitions: Sequence[Transition] = ()
     faults: Sequence[Fault] = ()
+    crashes: Sequence[tuple[float, float]] = ()
+    """From when until when the store's server was away in a crash that it may have lost claims in which came alone."""
     hindrances: Sequence[Fault] = ()
     """What kept a process from telling the store what it had finished. It explains no second run by itself."""
     samples: Sequence[Sample] = ()
@@ -159,7 +163,8 @@ def stale_results(evidence: Evidence) -> list[str]:
 def bounded_duplicates(evidence: Evidence) -> list[str]:
     """I3: a run is followed by another only if it failed, or its process was hit by a fault before it could be settled.
 
-    Or the other one's was, between its claim and its start: it comes too late, and does not know it yet.
+    Or the other one's was, between its claim and its start: it comes too late, and does not know it yet. Or the store
+    has lost its claim, so that it knows of no such lease, in a crash just after it.
     """
     found = []
     leases = _leases(evidence)
@@ -170,9 +175,19 @@ def bounded_duplicates(evidence: Evidence) -> list[str]:
             hit = [fault.at for fault in evidence.faults if fault.pid in {following.start.pid, following.start.parent}]
             if is_stale and any(at < following.start.at for at in hit):
                 continue
+            if (job, run.start.token) not in leases and _is_in_crash(run, following, evidence):
+                continue
             if not is_failure and all(fault.at > following.start.at for fault in _faults_of(run, evidence)):
                 found.append(f"I3 duplicate: {job} ran again after {run.start.token} without failure or fault")
     return found
+
+
+def _is_in_crash(run: Run, following: Run, evidence: Evidence) -> bool:
+    """Whether the store's server crashed so soon after a run that its claim may not have been on the disk."""
+    return any(
+        run.start.at <= until and at <= min(run.start.at + UNSYNCED_S, following.start.at)
+        for at, until in evidence.crashes
+    )
 
 
 def bounded_attempts(evidence: Evidence) -> list[str]:

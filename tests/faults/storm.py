@@ -18,6 +18,7 @@ from holdfast.runtime.runner import Room
 from tests.faults import checker
 from tests.faults.arena import Arena
 from tests.faults.checker import Evidence
+from tests.faults.engines import PostgresEngine
 from tests.faults.ledger import ClientLedger
 from tests.faults.outages import Outage, longest_s, outage_faults, wait_replaced
 from tests.faults.workers import CLOCK, SETTINGS, Fleet, poll, recovery_bound
@@ -197,6 +198,8 @@ def weather(
         # Where all workers have lost their leases, others start first, and then processes for their suspects.
         bound_s = recovery_bound(away_s=longest_s(outages), start_s=start_s, in_turn=2)
         evidence = replace(evidence, faults=outage_faults("outage", log, outages), recovery_s=bound_s)
+        if isinstance(arena.engine, PostgresEngine):
+            evidence = replace(evidence, crashes=outages)
     return Aftermath(evidence=evidence, strikes=strikes, refusals=thread.refusals, log=log, drained_s=drained_s)
 
 

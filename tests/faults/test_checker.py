@@ -266,6 +266,29 @@ def test_an_outage_explains_what_those_had_that_it_cost_their_leases_and_nothing
     assert len(again(*outage_faults("outage", "", [(0.5, 8.0)]))) == 1, "nobody has lost a lease"
 
 
+@pytest.mark.parametrize(
+    ("crash", "known", "is_explained"),
+    [
+        ((1.4, 2.0), ("t2",), True),
+        ((0.5, 1.0), ("t2",), True),
+        ((1.4, 2.0), ("t1", "t2"), False),
+        ((1.61, 2.0), ("t2",), False),
+        ((0.5, 0.99), ("t2",), False),
+        ((3.01, 3.5), ("t2",), False),
+    ],
+    ids=["just after it", "begun amid it", "not lost", "on the disk by then", "over by then", "after the other"],
+)
+def test_a_crash_explains_a_second_run_only_where_it_has_lost_a_claim_of_just_before(
+    crash: tuple[float, float], known: tuple[str, ...], is_explained: bool
+) -> None:
+    runs = [("t1", 1.0), ("t2", 3.0 if crash[0] > 3.0 else 2.5)]
+    starts = [Effect("a", 1, token, "start", "work", 10, 1, at) for token, at in runs]
+    effects = [*starts, *(replace(one, what="end", at=one.at + 0.1) for one in starts)]
+    changes = [Transition("a", "queued", "running", token) for token in known]
+    found = checker.bounded_duplicates(Evidence(effects=effects, transitions=changes, crashes=[crash]))
+    assert len(found) == (not is_explained)
+
+
 def test_a_finding_tells_the_bound_of_its_recoveries() -> None:
     assert checker.told_bound(good()) == ", 1 jobs cut off, running again after at most 1.50 s (bound 2.0 s)"
     assert checker.told_bound(replace(good(), faults=[])) == ", no job cut off amid its run (bound 2.0 s)"

@@ -119,6 +119,8 @@ def weather(
     if is_outage:
         bound_s = recovery_bound(away_s=longest_s(outages), start_s=start_s, in_turn=2)
         evidence = replace(evidence, faults=outage_faults("outage", log, outages), recovery_s=bound_s)
+        if isinstance(arena.engine, PostgresEngine):
+            evidence = replace(evidence, crashes=outages)
     assert checker.check(evidence) == []
     assert completed(evidence) == len(evidence.acked) == jobs
     return Aftermath(evidence=evidence, posters=posters, again_s=again_s)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,6 +13,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from holdfast.clock import new_id, new_token
+from holdfast.ports import Claim, Delivery, Exchange, Settlement, WorkerRecord
+from holdfast.types import Change, JobState, NewJob
+from holdfast.wiring import open_store
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
 from tests.faults.engines import PostgresEngine
@@ -17,7 +25,7 @@ from tests.faults.report import Report, figures_of
 from tests.faults.shop import open_shop
 from tests.faults.storm import Producer, weather
 from tests.faults.workers import poll
-from tests.servers import PostgresServer
+from tests.servers import PostgresServer, children
 
 STORE = "postgres"
 
@@ -56,6 +64,42 @@ def test_a_crash_loses_nothing(arena: Arena, engine: PostgresEngine, is_full: bo
         note=after.told,
         seed=dice.seed,
     )
+
+
+def stop_log_writer(server: PostgresServer) -> None:
+    """From here on the log is written by whoever waits for it, and by nobody besides."""
+    (pid,) = [pid for pid in children(server.pid) if "walwriter" in Path(f"/proc/{pid}/cmdline").read_text()]
+    os.kill(pid, signal.SIGSTOP)
+
+
+async def test_a_claim_that_came_alone_may_be_lost_in_a_crash_and_none_that_came_with_a_settlement() -> None:
+    async def claim(*settlements: Settlement) -> Delivery:
+        wish = Claim(worker="w", token=new_token(), limit=1)
+        reply = await store.exchange(Exchange(settlements=settlements, claim=wish))
+        assert reply.settled == [True] * len(settlements)
+        (delivery,) = reply.deliveries
+        return delivery
+
+    async def crash() -> dict[JobState, int]:
+        server.kill()
+        await asyncio.to_thread(server.start)
+        records = await store.get([one.id for one in jobs])
+        return Counter(one.state for one in records if one is not None)
+
+    jobs = [NewJob(id=new_id(), task="work", payload=b"{}") for _ in range(4)]
+    with PostgresServer({"fsync": "on"}) as server, closing(PostgresEngine(server)) as engine:
+        store = open_store(engine.url)
+        await store.enqueue(jobs)
+        await store.heartbeat(WorkerRecord(id="w", lease_s=60.0))
+        await claim()  # the first one has to look around, and to write that down
+        stop_log_writer(server)
+        await claim()
+        assert await crash() == {JobState.RUNNING: 1, JobState.QUEUED: 3}
+        held = await claim()
+        stop_log_writer(server)
+        await claim(Settlement(id=held.id, token=held.token, change=Change.COMPLETE, result=b"1"))
+        assert await crash() == {JobState.COMPLETED: 1, JobState.RUNNING: 2, JobState.QUEUED: 1}
+        await store.close()
 
 
 def test_a_store_that_may_lose_what_it_has_said_yes_to_is_labelled(
