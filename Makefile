@@ -69,7 +69,7 @@ bench-api: venv servers ## the HTTP API: against a bare route, with a million jo
 bench-calls: $(VENV)/.bench ## guarded calls against the peers, in one run; ARGS= goes to bench/calls.py
 	@$(BIN)/python bench/calls.py $(ARGS)
 
-bench-crawl: $(VENV)/.bench ## crawls against a bare loop, Scrapy and crawlee, in one run (5 minutes); ARGS= goes to bench/crawl.py
+bench-crawl: $(VENV)/.bench ## crawls against a bare loop, Scrapy and crawlee, in one run (4 minutes); ARGS= goes to bench/crawl.py
 	@$(BIN)/python bench/crawl.py $(ARGS)
 
 bench-jobs: $(VENV)/.bench $(VENV)/arq/.done servers ## durable jobs against the peers, in one run (12 minutes); ARGS= goes to bench/jobs.py
@@ -78,7 +78,7 @@ bench-jobs: $(VENV)/.bench $(VENV)/arq/.done servers ## durable jobs against the
 bench-ring: $(VENV)/.bench ## the ring against queues, janus and a ring that locks, in one run (3 minutes); ARGS= goes to bench/ring.py
 	@$(BIN)/python bench/ring.py $(ARGS)
 
-bench-streams: $(VENV)/.bench $(VENV)/quix/.done servers ## streams against the peers, in one run (8 minutes); ARGS= goes to bench/streams.py
+bench-streams: $(VENV)/.bench $(VENV)/quix/.done servers ## streams against the peers, in one run (5 minutes); ARGS= goes to bench/streams.py
 	@$(BIN)/python bench/streams.py $(ARGS)
 
 # QUICK=1 is the size that is part of `make test`; what is found then, or by some of the tests, is no report on all of them.
@@ -105,7 +105,7 @@ BESIDES := $(if $(QUICK)$(ARGS),,--whole --simulation $(FOUND)/simulation.json -
 BESIDE := setsid sh -c '[ ! -w /proc/self/autogroup ] || echo 19 >/proc/self/autogroup; exec nice -n 19 "$$0" "$$@"'
 faults: export HOLDFAST_FAULTS := $(if $(QUICK),small,full)
 faults: export HOLDFAST_FINDINGS := $(CURDIR)/$(FOUND)/findings.jsonl
-faults: venv page servers ## inject faults, and write docs/reliability.md of what came of it (75 minutes); QUICK=1: small, into build/
+faults: venv page servers ## inject faults, and write docs/reliability.md of what came of it (77 minutes); QUICK=1: small, into build/
 	@rm -rf $(LEFT) && mkdir -p $(LEFT) && rm -f $(addprefix $(FOUND)/,findings.jsonl simulation.json simulation.log soak.json reliability.md)
 	@failed=; try() { "$$@"; case $$? in 0$(if $(ARGS),|5)) ;; *) failed=yes ;; esac; }; \
 	$(if $(BESIDES), \

@@ -100,7 +100,7 @@ def drain(count: int) -> float:
 
 
 def whole_life(count: int) -> float:
-    """Jobs a second, enqueued, claimed and acknowledged in batches of 200: the figure of PEERS.md."""
+    """Jobs a second, enqueued, claimed and acknowledged in batches of 200."""
     db = open_file()
 
     def work() -> None:

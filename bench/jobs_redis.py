@@ -1,4 +1,4 @@
-"""The Redis part of bench-jobs: without persistence, as PEERS.md has it, and once more with an append-only file."""
+"""The Redis part of bench-jobs: without persistence, and once more with an append-only file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom Redis is measured with, each with the settings that PEERS.md and its own documentation name."""
+"""Whom Redis is measured with, each with the settings that its own documentation names."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ PUBLISHED: dict[tuple[str, str], tuple[float, float]] = {
     (ONE, "huey"): (2_961, 2_961),
     (ONE, "localqueue"): (3_185, 3_185),
 }
-"""Jobs a second in PEERS.md: from, to."""
+"""Jobs a second on the machine of our first measurements, before there was Holdfast: from, to."""
 
 
 class Disk:
@@ -204,12 +204,12 @@ def _rest(results: Results) -> list[Bar]:
     ]
 
 
-# ---- beside PEERS.md
+# ---- beside another machine
 
 
 def print_published(results: Results) -> None:
-    """A line for each figure that PEERS.md has too: near it, or as far from it as SQLite itself is on this machine."""
-    print(f"\n{'beside PEERS.md, jobs/s':36}{'here':>10}{'there':>14}")
+    """A line for each figure of `PUBLISHED`: near it, or as far from it as SQLite itself is on this machine."""
+    print(f"\n{'beside another machine, jobs/s':36}{'here':>10}{'there':>14}")
     here = results.best(DRAIN, RAW_LIFE)
     for (table, name), (low, high) in PUBLISHED.items():
         rate = results.best(table, name)

@@ -149,7 +149,7 @@ class Raw:
         return self._run(place, "drain", count)
 
     def whole_life(self, place: Place, count: int) -> float:
-        """Enqueued, claimed and acknowledged, in batches of 200: the figure of PEERS.md."""
+        """Enqueued, claimed and acknowledged, in batches of 200."""
         return self._run(place, "whole_life", count)
 
     def starts_s(self, place: Place, count: int) -> list[float] | None:

@@ -75,7 +75,7 @@ def kafka() -> Iterator[Kafka]:
 
 
 class Redis:
-    """One server without persistence, as PEERS.md has it."""
+    """One server without persistence."""
 
     def __init__(self, url: str, version: str) -> None:
         self._client = redis.Redis.from_url(url)

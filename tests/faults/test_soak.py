@@ -61,7 +61,7 @@ def test_a_short_soak_keeps_every_promise(tmp_path: Path, report: Report) -> Non
     assert 0 < found.samples[-1]["spared_worker.done"] < found.samples[-1]["done"]
     took = found.recoveries_s
     report(
-        "a short soak, with two kills",
+        "a short soak, with kills",
         injected=found.kills,
         figures=Figures(
             acked=found.acked,
