@@ -598,7 +598,9 @@ class Store(Protocol):
         The token is above those of its reclaims before. It does not begin as those of claims do, which may be on their
         way at the same time.
 
-        Nothing is counted or released here. If this worker dies too, they are orphans still, as they were.
+        Where its own lease is over it gives nobody up: the store has been away from all, and who lives says so with the
+        next heartbeat. Nothing is counted or released here. If this worker dies too, they are orphans still, as they
+        were.
         """
 
     async def note(self, note: Note) -> bool:

@@ -32,7 +32,7 @@ FENCE: Final[dict[str, Edit]] = {
     ),
 }
 SWEEP_GUARD: Final[dict[str, Edit]] = {
-    "sqlite": ("stores/sqlite/workers.sql", r"\(lease_until <= :now OR", "(true OR", 1),
+    "sqlite": ("stores/sqlite/workers.sql", r"\(lease_until <= :now AND", "(true AND", 1),
     "postgres": ("stores/postgres/workers.sql", r"\n *AND lease_until <= :now", "", 1),
     "redis": ("stores/redis/lua/reclaim.lua", r"P \.\. 'leases', '-inf', now", "P .. 'leases', '-inf', '+inf'", 1),
 }

@@ -74,8 +74,8 @@ def _no_fence() -> AbstractContextManager[None]:
 def _no_sweep_guard() -> AbstractContextManager[None]:
     """Workers are given up whose lease is not over."""
 
-    def give_up_late(self: WorkerTable, now: float, but: StoredWorker) -> None:
-        for worker in [one for one in self._workers.values() if one is not but and one.lease_until <= now + 1.6]:
+    def give_up_late(self: WorkerTable, now: float, by: StoredWorker) -> None:
+        for worker in [one for one in self._workers.values() if one is not by and one.lease_until <= now + 1.6]:
             self._give_up(worker.record.id)
 
     return _in_place_of(WorkerTable, "give_up_late", give_up_late)
@@ -139,7 +139,7 @@ def _rescuer_overwrites() -> AbstractContextManager[None]:
         rescuer = self._workers.get(worker)
         if rescuer is None:
             return []
-        self._workers.give_up_late(self._now(), but=rescuer)
+        self._workers.give_up_late(self._now(), by=rescuer)
         orphans = list(self._workers._orphans.values())[:limit]
         return [replace(job.to_delivery(), token=token, worker=job.worker) for job in orphans]
 

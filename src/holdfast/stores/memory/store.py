@@ -145,7 +145,7 @@ class MemoryStore:
             if reclaimer is None:
                 return []
             if not reclaimer.has_used(token):
-                self._workers.give_up_late(self._now(), but=reclaimer)
+                self._workers.give_up_late(self._now(), by=reclaimer)
                 reclaimer.hold(token, self._workers.take_orphans(limit))
             return [job.to_delivery() for job in reclaimer.held_under(token)]
 

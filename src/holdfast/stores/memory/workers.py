@@ -81,9 +81,11 @@ class WorkerTable:
         job.holder = ""
         return worker
 
-    def give_up_late(self, now: float, but: StoredWorker) -> None:
-        """Give up all workers whose lease is over, but not this one, which has just shown that it lives."""
-        late = [worker for worker in self._workers.values() if worker.lease_until <= now and worker is not but]
+    def give_up_late(self, now: float, by: StoredWorker) -> None:
+        """Give up all workers whose lease is over; none if that of the one who asks is."""
+        if by.lease_until <= now:
+            return
+        late = [worker for worker in self._workers.values() if worker.lease_until <= now]
         for worker in late:
             self._give_up(worker.record.id)
 

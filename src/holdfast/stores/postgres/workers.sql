@@ -29,12 +29,14 @@ WHERE id IN (
     SELECT id FROM holdfast_workers WHERE gone_at IS NULL AND seen_at > :now + 1 FOR UPDATE SKIP LOCKED
 )
 
+-- None, if the lease of the one who asks is over too.
 -- name: give_up
 UPDATE holdfast_workers SET gone_at = :now
 WHERE id IN (
     SELECT id FROM holdfast_workers
     WHERE gone_at IS NULL AND id <> %(worker)s
         AND lease_until <= :now
+        AND (SELECT lease_until FROM holdfast_workers WHERE id = %(worker)s) > :now
     FOR UPDATE SKIP LOCKED
 )
 

@@ -57,7 +57,7 @@ def reclaim(
     if is_used:
         return held_under(batch, token, worker), []
     now = batch.tick()
-    db.execute(_SQL["give_up"], {"now": now, "but": worker, "dead": json.encode(list(dead)).decode()})
+    db.execute(_SQL["give_up"], {"now": now, "by": worker, "dead": json.encode(list(dead)).decode()})
     gone: list[str] = []
     if db.changes():
         gone = [id for (id,) in read_rows(db, _SQL["given_up"], {"now": now})]  # noqa: A001

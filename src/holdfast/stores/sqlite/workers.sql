@@ -24,9 +24,13 @@ SELECT
 -- name: alive
 SELECT id FROM holdfast_workers WHERE gone_at IS NULL
 
+-- Whoever's own lease is over tells of nobody else's, but still of the dead.
 -- name: give_up
 UPDATE holdfast_workers SET gone_at = :now
-WHERE gone_at IS NULL AND id <> :but AND (lease_until <= :now OR id IN (SELECT value FROM json_each(:dead)))
+WHERE gone_at IS NULL AND id <> :by AND (
+    (lease_until <= :now AND (SELECT lease_until FROM holdfast_workers WHERE id = :by) > :now)
+    OR id IN (SELECT value FROM json_each(:dead))
+)
 
 -- name: given_up
 SELECT id FROM holdfast_workers WHERE gone_at = :now

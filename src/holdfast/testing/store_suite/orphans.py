@@ -39,6 +39,22 @@ class ReclaimSuite:
         assert await reclaim(store) == []
         assert await settle(store, delivery, Change.COMPLETE) is True
 
+    async def test_whose_own_lease_is_over_gives_nobody_up(self, store: Store, advance: Advance) -> None:
+        delivery = await start(store)
+        await beat(store, "w2")
+        advance(LEASE_S + 30)  # the store stood still for both, and what w2 had asked before comes first
+        assert await store.reclaim("w2", new_token(), 10) == []
+        assert await settle(store, delivery, Change.COMPLETE) is True
+
+    async def test_whose_own_lease_is_over_gives_up_the_silent_once_it_is_renewed(
+        self, store: Store, advance: Advance
+    ) -> None:
+        delivery = await start(store)
+        await beat(store, "w2")
+        advance(LEASE_S + 30)
+        assert await store.reclaim("w2", new_token(), 10) == []
+        assert [one.id for one in await reclaim(store, "w2")] == [delivery.id]
+
     async def test_an_orphan_says_all_about_its_attempt(self, store: Store, advance: Advance) -> None:
         delivery = await start(store, payload=b"[1]", tenant="acme", trace="t")
         await settle(store, delivery, Change.RETRY, elapsed_s=4.0)

@@ -18,6 +18,18 @@ local function mend_leases()
   end
 end
 
+-- Whoever's own lease is over gives nobody up; its lease is read anew, as it may have been mended.
+local function give_up_late()
+  if tonumber(redis.call('ZSCORE', P .. 'leases', worker)) <= now then
+    return
+  end
+  for _, late in ipairs(redis.call('ZRANGEBYSCORE', P .. 'leases', '-inf', now, 'LIMIT', 0, WORKERS_AT_ONCE)) do
+    if late ~= worker then
+      give_up(late)
+    end
+  end
+end
+
 -- Put up to so many orphans under the new token.
 local function adopt(ids, texts)
   for _, old in ipairs(redis.call('ZRANGE', P .. 'orphans', 0, CLAIMS_AT_ONCE - 1)) do
@@ -58,11 +70,7 @@ if used[1] == worker then
   ids, texts = held_under(token, used[2])
 elseif not used[1] and is_first_time() and not is_late(token, worker) then
   mend_leases()
-  for _, late in ipairs(redis.call('ZRANGEBYSCORE', P .. 'leases', '-inf', now, 'LIMIT', 0, WORKERS_AT_ONCE)) do
-    if late ~= worker then
-      give_up(late)
-    end
-  end
+  give_up_late()
   adopt(ids, texts)
   if #ids > 0 then
     hold(token, worker, ids)
