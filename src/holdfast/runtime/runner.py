@@ -581,6 +581,7 @@ class Runner:
                 given.take_outputs(delivery, ended.outputs)
         except NoProcess:
             run.stop = run.stop or "shutdown"  # given back, as when it stops: another worker may have a process for it
+            run.is_begun = False
             error = asyncio.CancelledError()
         except BaseException as caught:
             error = self._as_failure(run, caught)

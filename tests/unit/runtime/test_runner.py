@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -31,7 +33,7 @@ var: ContextVar[str] = ContextVar("var", default="clean")
 class Harness:
     """A runner on an app's store, and the claims that it would be handed."""
 
-    def __init__(self, app: App, room: Room | None = None, *, is_replaceable: bool = False) -> None:
+    def __init__(self, app: App, room: Room | None = None, *, is_replaceable: bool = False, target: str = "") -> None:
         self.app = app
         self.news = asyncio.Event()
         guards = shared_guards(app.specs)
@@ -44,7 +46,7 @@ class Harness:
             room=room or Room(),
             clock=app.clock,
             rng=lambda: 0.5,
-            target="",
+            target=target,
             lease_s=30.0,
             on_settled=self.news.set,
             is_replaceable=is_replaceable,
@@ -644,6 +646,25 @@ async def test_what_is_stopped_before_it_began_leaves_its_start_to_another(app: 
     await harness.start(job_of(task), job_of(task))
     settled = await harness.settled(2)
     assert [one.change for one in settled] == [Change.PARK, Change.COMPLETE]
+    await harness.close()
+
+
+async def test_a_job_that_no_process_is_to_be_had_for_leaves_its_start_to_another(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    @app.task(breaker=None, rate="1/hour", isolate="process")
+    def apart() -> None: ...
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
+    harness = Harness(app, target="shop:app")
+    for _ in range(3):
+        await harness.start(job_of(apart))
+        settled = await harness.settled(1)
+        assert [one.change for one in settled] == [Change.RELEASE]
+        settled.clear()
     await harness.close()
 
 
