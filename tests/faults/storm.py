@@ -14,6 +14,7 @@ from holdfast import App
 from holdfast.app.task import Call
 from holdfast.clock import new_id
 from holdfast.errors import StoreError
+from holdfast.ports import Query
 from holdfast.runtime.runner import Room
 from tests.faults import checker
 from tests.faults.arena import Arena
@@ -204,6 +205,13 @@ def weather(
 
 
 def _is_taken_up(arena: Arena) -> bool:
-    """Whether all that workers have stopped themselves, as they had lost their leases, has begun again."""
+    """Whether all that workers have stopped themselves, as they had lost their leases, has begun again.
+
+    And whether what has no attempt to lose, and had a worker die on it, has ended: the third one that it meets counts.
+    """
     runs = checker.runs_by_job(arena.effects()).values()
-    return all(last.last is None or last.last.what != "stop" for *_, last in runs)
+    if any(last.last is not None and last.last.what == "stop" for *_, last in runs):
+        return False
+    once = arena.app.bridge.run(arena.app.store.find(Query(task="once", limit=1_000))).items
+    left = arena.get([one.id for one in once if not one.state.is_terminal])
+    return not any(one.attempts for one in left)

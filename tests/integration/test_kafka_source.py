@@ -161,7 +161,7 @@ async def test_an_owner_that_takes_too_long_loses_its_partitions(
 async def test_what_an_owner_that_takes_too_long_has_committed_meanwhile_is_committed(
     kafka: KafkaBroker, kafka_topic: KafkaTopic, new_source: NewSource
 ) -> None:
-    one = new_source(rebalance_s=1.0)
+    one = new_source(rebalance_s=3.0)
 
     class Slow(Books):
         async def revoked(self, places: Collection[Place]) -> Mapping[Place, Progress]:

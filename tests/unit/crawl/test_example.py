@@ -71,7 +71,7 @@ def items(folder: Path) -> list[Any]:
 def test_every_product_is_written_once_through_a_kill_and_mending(
     tmp_path: Path, running: list[subprocess.Popen[str]]
 ) -> None:
-    plan = Site(pages=PAGES, latency_s=0.03, faults={"changed": 0.05})
+    plan = Site(pages=PAGES, latency_s=0.1, faults={"changed": 0.05})  # the kill comes long before its end
     changed = plan.pages_with("changed")
     with SiteProcess(plan) as site:
         options = (site.url, "--allow-private")
