@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.app import App
 from holdfast.errors import ConfigError
+from holdfast.ops.api import page_files
 from holdfast.ops.api.serving import address_of, listen
 from holdfast.ops.commands.dev import find_page
 from holdfast.ops.extras import wanted
@@ -79,6 +80,17 @@ def test_without_the_extra_dev_goes_on_without_a_page(
     assert capsys.readouterr().err == f"no page    fastapi is not installed: {line}\n", (
         "in line with what dev says next"
     )
+
+
+def test_dev_says_that_the_page_is_not_built(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(page_files, "FOLDER", tmp_path)
+    assert find_page(None) is not None
+    assert "no page    the page has not been built: run `make page`" in capsys.readouterr().err
+    (tmp_path / "index.html").write_text("")
+    assert find_page(None) is not None
+    assert capsys.readouterr().err == ""
 
 
 def test_a_package_that_is_no_part_of_the_extra_is_not_explained_away() -> None:

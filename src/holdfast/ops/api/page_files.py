@@ -25,10 +25,20 @@ _MISSING: Final = """<!doctype html>
 <meta charset="utf-8">
 <title>Holdfast</title>
 <h1>Holdfast</h1>
-<p>The API is here, and the page has not been built: run <code>make page</code> in Holdfast's folder.
+<p>The API is here, and the page has not been built: run <code>make page</code> in Holdfast's folder, and install it
+from there again.
 <p><a href="openapi.json">What the API can do</a> · <a href="health">Health</a>
 </html>
 """
+
+
+NOT_BUILT: Final = "the page has not been built: run `make page` in Holdfast's folder, and install it from there again"
+"""For the person who starts a server that has the API alone."""
+
+
+def is_built() -> bool:
+    """Whether there is a page to show."""
+    return (FOLDER / "index.html").is_file()
 
 
 class _File:

@@ -42,10 +42,13 @@ def find_page(port: int | None) -> DevPage | None:
     """A page at this port, or at the first free one from 8080 on; None, and a line that says why, without the extra."""
     try:
         with wanted("web"):
+            from holdfast.ops.api.page_files import NOT_BUILT, is_built  # noqa: PLC0415
             from holdfast.ops.api.serving import listen  # noqa: PLC0415
     except ConfigError as error:
         hint(f"no page    {error}")
         return None
+    if not is_built():
+        hint(f"no page    {NOT_BUILT}; the API alone is at its address")
     if port is not None:
         listen(_HOST, port).close()
         return DevPage(port)

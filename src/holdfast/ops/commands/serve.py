@@ -48,6 +48,7 @@ def serve(target: str | None, host: str, port: int, log_format: str | None, as_j
       holdfast serve shop:app --host 0.0.0.0 --tokens tokens.toml --allow-host jobs.example.com
     """  # noqa: D301 - click wants the backspace itself
     with wanted("web"):
+        from holdfast.ops.api.page_files import NOT_BUILT, is_built  # noqa: PLC0415
         from holdfast.ops.api.serving import ApiServer, address_of, listen  # noqa: PLC0415
     settings = _settings(host, **options)
     found = target_or_default(target)
@@ -57,6 +58,8 @@ def serve(target: str | None, host: str, port: int, log_format: str | None, as_j
         listening = listen(host, port)
         url = address_of(host, listening)
         start = {"url": url, "target": found, "tasks": sorted(app.specs)} | _store(app)
+        if not is_built():
+            start["warnings"].append(NOT_BUILT)
 
         def on_started() -> None:
             if as_json:
