@@ -10,7 +10,7 @@ from typing import Final
 
 from holdfast.errors import LeaseLost
 from holdfast.ports import Beat, Clock, Store, WorkerRecord
-from holdfast.runtime.outage import Outage
+from holdfast.runtime.outage import Outage, Say
 
 PART: Final = "heartbeat"
 TO_STOP: Final = 0.1
@@ -25,7 +25,8 @@ class Heart:
     """Renews a worker's lease every `every_s`, sooner when a beat has failed, and says at once when it is lost.
 
     A worker that cannot renew its lease has lost it shortly before its time is over, whatever the reason: `on_lost` is
-    then told, once. `on_beat` is told every answer. Both are called on the heart's own thread.
+    then told, once. `on_beat` is told every answer. Both are called on the heart's own thread, and so is `say`, with
+    what is to be logged: none of them may stand still.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Heart:
         outage: Outage,
         on_beat: Callable[[Beat], None],
         on_lost: Callable[[str], None],
+        say: Say,
     ) -> None:
         self._store = store
         self._describe = describe
@@ -46,6 +48,7 @@ class Heart:
         self._outage = outage
         self._on_beat = on_beat
         self._on_lost = on_lost
+        self._say = say
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
         self.renewed_s = clock.monotonic()
@@ -91,14 +94,14 @@ class Heart:
             async with self._clock.timeout(max(0.0, end_s - sent_s)):
                 beat = await self._store.heartbeat(worker)
         except Exception as error:  # whatever it is: without an answer the lease is not renewed
-            again_s = self._outage.fails(PART, error)
+            again_s = self._outage.fails(PART, error, self._say)
             left_s = end_s - self._clock.monotonic()
             if left_s > 0.0:
                 return min(again_s, left_s, self._every_s * AT_MOST)
             why = "no answer in time" if isinstance(error, TimeoutError) else str(error)
             self._on_lost(f"its lease could not be renewed: {why}")
             return None
-        self._outage.works(PART)
+        self._outage.works(PART, self._say)
         if not beat.is_alive:
             self.is_given_up = True
             self._on_lost("the store has given it up")

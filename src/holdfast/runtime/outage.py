@@ -17,6 +17,9 @@ _logger = logging.getLogger("holdfast.worker")
 
 T = TypeVar("T")
 
+Say = Callable[..., object]
+"""Writes a line to a log, as its `log` does."""
+
 AGAIN: Final = Backoff(initial_delay=0.2, multiplier=2.0, max_delay=5.0, min_delay=0.05)
 """The waits between tries: quick at first, soon up to 5 s, and spread by chance, so that no fleet comes all at once."""
 
@@ -40,7 +43,7 @@ class Outage:
         """Whether a part waits for an answer."""
         return bool(self._tries)
 
-    def fails(self, part: str, error: BaseException) -> float:
+    def fails(self, part: str, error: BaseException, say: Say = _logger.log) -> float:
         """This part got no answer; how long it is to wait before it tries again."""
         with self._lock:
             is_first = not self._tries
@@ -49,10 +52,11 @@ class Outage:
                 self._began_s = self._clock.monotonic()
         if is_first:
             why = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
-            _logger.error("the store does not answer as it should (%s): %s; it is tried until it does", part, why)
+            said = "the store does not answer as it should (%s): %s; it is tried until it does"
+            say(logging.ERROR, said, part, why)
         return AGAIN.delay(tries, rng=self._rng)
 
-    def works(self, part: str) -> None:
+    def works(self, part: str, say: Say = _logger.log) -> None:
         """This part got an answer."""
         if part not in self._tries:
             return
@@ -60,7 +64,7 @@ class Outage:
             self._tries.pop(part, None)
             is_over = not self._tries
         if is_over:
-            _logger.warning("the store answers again, after %.1f s", self._clock.monotonic() - self._began_s)
+            say(logging.WARNING, "the store answers again, after %.1f s", self._clock.monotonic() - self._began_s)
 
     def only(self, part: str) -> None:
         """The other parts do not ask any more: an outage is over when this one has an answer."""

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from msgspec import Struct
 
@@ -40,6 +40,7 @@ from holdfast.runtime.crawling import Crawling
 from holdfast.runtime.heart import TO_STOP, Heart
 from holdfast.runtime.held import Held
 from holdfast.runtime.hooks import Hooks
+from holdfast.runtime.log_thread import LogThread
 from holdfast.runtime.maintenance import Maintenance
 from holdfast.runtime.outage import AGAIN, Outage
 from holdfast.runtime.replay import PREFIX as REPLAY
@@ -71,6 +72,7 @@ _SOON_S = 0.01
 _OVERDUE_S = 1.0
 _LAST_WORD_S = 2.0
 _CLEAN_UP_S = 5.0
+_LAST_LINE_S = 0.1
 _PART = "exchange"
 
 
@@ -203,6 +205,7 @@ class Worker:
         self._wake = asyncio.Event()
         self._stopped = asyncio.Event()
         self._outage = Outage(self._clock, rng)
+        self._log = LogThread(_logger)
         self._waits_failed = 0
         self._odd_failures = 0
         self._pumping: asyncio.Task[None] | None = None
@@ -367,6 +370,7 @@ class Worker:
             outage=self._outage,
             on_beat=self._on_beat,
             on_lost=self._on_lost,
+            say=self._log.log,
         )
         self.streams.open(self._stream_runner, self.guards, self._wake.set)
         self._take_over(first)
@@ -519,11 +523,11 @@ class Worker:
         self._stalled_s += self._settings.beat_s
         frame = sys._current_frames().get(self._loop_thread)
         where = "".join(traceback.format_stack(frame)[-3:]) if frame else ""
-        _logger.error("the event loop is blocked for %g s now; async jobs must not block:\n%s", self._stalled_s, where)
+        said = "the event loop is blocked for %g s now; async jobs must not block:\n%s"
+        self._log.log(logging.ERROR, said, self._stalled_s, where)
         if self._is_replaceable and self.runner.is_overdue(self._clock.monotonic() - _OVERDUE_S):
             # All that is held comes back as suspects, each to be run by itself: the one to blame is found there.
-            _logger.critical("a job that cannot be stopped blocks this process, which is replaced")
-            os._exit(Exit.REPLACE)
+            self._end("a job that cannot be stopped blocks this process, which is replaced")
 
     def _on_lost(self, why: str) -> None:
         if self._is_replaceable:
@@ -534,8 +538,12 @@ class Worker:
         """What cannot be stopped, on a thread or on the loop, must not go on beside the one who runs it next."""
         self._clock.sleep(self._settings.lease_s * TO_STOP)
         if self.runner.runs or self._is_on_threads():
-            _logger.critical("the lease is over, and a job that cannot be stopped runs on: this process is replaced")
-            os._exit(Exit.REPLACE)
+            self._end("the lease is over, and a job that cannot be stopped runs on: this process is replaced")
+
+    def _end(self, why: str) -> NoReturn:
+        self._log.log(logging.CRITICAL, why)
+        self._log.wait(_LAST_LINE_S)
+        os._exit(Exit.REPLACE)
 
     def _is_on_threads(self) -> bool:
         """Whether a thread may run a job, or what one has left behind; from any thread."""

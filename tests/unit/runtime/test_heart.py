@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
@@ -62,6 +63,7 @@ class Patient:
             outage=Outage(self.clock, lambda: 1.0),
             on_beat=self.beats.append,
             on_lost=self.lost.append,
+            say=logging.getLogger("holdfast.worker").log,
         )
 
     async def beat(self) -> None:

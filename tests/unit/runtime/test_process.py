@@ -48,6 +48,16 @@ async def on_a_thread_of_its_own():
     await asyncio.to_thread(threading.Event().wait)
 
 @app.task
+def unread():
+    log = os.open("/proc/self/fd/2", os.O_WRONLY | os.O_NONBLOCK)
+    with open(log, "wb", buffering=0) as log:
+        for size in (4096, 1):
+            while log.write(b"x" * size):
+                pass
+    cut_off()
+    threading.Event().wait()
+
+@app.task
 def crash():
     ctypes.string_at(0)
 
@@ -124,6 +134,19 @@ def test_a_job_that_cannot_be_stopped_ends_with_its_process_when_the_lease_is_ov
     code, said = ended(tmp_path, task)
     assert "its lease could not be renewed" in said or task == "blocking"
     assert code == Exit.REPLACE
+
+
+def test_a_log_that_nobody_reads_keeps_no_job_beyond_its_lease(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SHOP % ("unread", "pass"))
+    settings = msgspec.json.encode(WorkerSettings(lease_s=1.0, grace_s=600.0)).decode()
+    command = [sys.executable, "-m", "holdfast.runtime.process", "shop:app", settings]
+    reader, writer = os.pipe()
+    try:
+        ended = subprocess.run(command, cwd=tmp_path, stderr=writer, timeout=20, check=False)
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert ended.returncode == Exit.REPLACE
 
 
 def test_a_process_that_crashes_in_native_code_says_where(tmp_path: Path) -> None:
