@@ -20,7 +20,7 @@ from holdfast.runtime.runner import Room
 from tests.faults import checker
 from tests.faults.arena import Arena, completed
 from tests.faults.checker import Fault
-from tests.faults.conftest import small_on, waits
+from tests.faults.conftest import small_on
 from tests.faults.cut_off import refused
 from tests.faults.engines import SqliteEngine, is_free
 from tests.faults.ledger import Effect
@@ -30,7 +30,6 @@ from tests.faults.rough_shop import TARGET, add_rough_tasks
 from tests.faults.workers import CLOCK, SETTINGS, Fleet, hold_still, poll, recovery_bound
 from tests.servers import children
 
-pytestmark = waits
 LEASE_S = 1.0
 WORKERS = 2
 QUICK = replace(SETTINGS, room=Room(concurrency=4, threads=2, isolates=2), lease_s=LEASE_S, heartbeat_s=0.25)

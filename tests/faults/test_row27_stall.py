@@ -19,10 +19,10 @@ from tests.faults.report import Figures, Report, figures_of
 from tests.faults.storm import weather
 from tests.faults.workers import CLOCK, LEASE_S, poll
 
-pytestmark = waits
 _LONG_ONES: Final = 2
 
 
+@waits
 @on("redis")
 def test_a_server_that_stands_still_past_all_leases_is_survived(arena: Arena, is_full: bool, report: Report) -> None:
     engine, dice = arena.engine, Dice()
@@ -50,7 +50,7 @@ def test_a_server_that_stands_still_past_all_leases_is_survived(arena: Arena, is
     )
 
 
-@full_only
+@full_only  # and keeps a processor busy, so that others would wait for one beside it
 @on("redis")
 def test_a_server_that_is_busy_with_a_script_past_all_leases_is_survived(arena: Arena, report: Report) -> None:
     engine, dice = arena.engine, Dice()
@@ -109,6 +109,7 @@ def _is_busy(client: Redis) -> bool:
     return False
 
 
+@waits
 @on("redis")
 def test_a_connection_may_be_lost_any_number_of_times(arena: Arena, report: Report) -> None:
     engine, times = arena.engine, 200
@@ -127,6 +128,7 @@ def test_a_connection_may_be_lost_any_number_of_times(arena: Arena, report: Repo
     )
 
 
+@waits
 @on("redis")
 def test_clients_that_are_all_dropped_come_back_at_no_cost(arena: Arena, is_full: bool, report: Report) -> None:
     engine, dice = arena.engine, Dice()

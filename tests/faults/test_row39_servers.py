@@ -27,6 +27,8 @@ from tests.servers import PostgresServer, RedisServer, Server
 pytestmark = waits
 _MB = 1024 * 1024
 IN_A_ROW = 5
+AWAY = "the server cannot be reached"
+"""Nobody takes PostgreSQL away here, so it has crashed: a log that cannot grow makes it."""
 STARTED_AGAIN = "the server ended and was started again"
 MOST = 3_000
 _SETTLED_S = 60.0
@@ -163,6 +165,8 @@ def _fill_and_free(arena: Arena, server: Server, what: str, report: Report, stor
         evidence = arena.evidence(fleet)
     assert all("\n" not in str(one) for one in refusals)
     evidence.faults = outage_faults("full disk", fleet.log(), [(full_s, back_s)])
+    if isinstance(server, PostgresServer) and any(AWAY in said for said in (fleet.log(), *map(str, refusals))):
+        evidence.crashes = [(full_s, back_s)]
     assert checker.check(evidence) == []
     assert completed(evidence) >= len(arena.client.acked)
     assert set(running) <= evidence.jobs.keys()
