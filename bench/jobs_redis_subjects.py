@@ -1,4 +1,4 @@
-"""Whom Redis is measured with, each with the settings that its own documentation names."""
+"""Whom Redis is measured with, each with the settings that are written here."""
 
 from __future__ import annotations
 

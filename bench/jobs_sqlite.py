@@ -35,7 +35,7 @@ PUBLISHED: dict[tuple[str, str], tuple[float, float]] = {
     (ONE, "huey"): (2_961, 2_961),
     (ONE, "localqueue"): (3_185, 3_185),
 }
-"""Jobs a second on the machine of our first measurements, before there was Holdfast: from, to."""
+"""Jobs a second on another machine, noted in November 2026: from, to."""
 
 
 class Disk:

@@ -43,7 +43,7 @@ SUBJECTS = (
 
 
 def bars(results: Results) -> list[Bar]:
-    """The raw loop takes 100 at a time, as is common; what it does with 500 is told beside it."""
+    """The raw loop takes 100 at a time; what it does with 500 is told beside it."""
     raw, large = results.handled(RAW), results.handled(RAW_LARGE)
     return [
         at_least(f"Redis, {BATCHES}: ≥ 0.5 × the raw loop, 100 at a time", results.committed(BATCHES), raw, 0.5),
