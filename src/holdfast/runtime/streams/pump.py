@@ -264,6 +264,7 @@ class StreamPump:
                 tries = 0
             except SourceAway as error:
                 tries += 1
+                self._has_nothing = False  # it may have something by now, and nobody can ask
                 self._note_error(str(error))
                 await self._clock.asleep(_AGAIN.delay(tries, rng=self._rng))
                 continue

@@ -182,6 +182,21 @@ async def test_a_broker_that_is_away_is_reported_until_it_is_back() -> None:
         assert (consumer.pump.report.away, stage.position()) == ("", 2)
 
 
+async def test_who_waits_for_it_to_be_idle_waits_until_a_broker_that_was_away_has_been_asked_again() -> None:
+    async with staged() as stage:
+        gates = Gates()
+        gates.open(0)
+        consumer = stage.consuming(gates.handle)
+        await stage.rest()
+        stage.broker.go_away()
+        await stage.wait(2.0)
+        assert not consumer.pump.is_idle
+        stage.broker.come_back()
+        send_keyed(stage, 1)
+        await stage.rest()
+        assert gates.done == Counter([0])
+
+
 async def test_while_the_store_is_away_messages_wait_for_their_guards() -> None:
     async with staged() as stage:
         gates = Gates()
