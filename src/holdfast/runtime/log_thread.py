@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import traceback
 from collections import deque
 from contextlib import suppress
 from typing import Any, Final
@@ -49,4 +50,8 @@ class LogThread:
                     self._thread = None
                     return
                 level, text, args = self._lines.popleft()
-            self._logger.log(level, text, *args)
+            try:
+                self._logger.log(level, text, *args)
+            except Exception:  # of a user's filter: said where Python says it of handlers, and the next line is written
+                if logging.raiseExceptions:
+                    traceback.print_exc()
