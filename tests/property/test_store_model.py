@@ -445,11 +445,12 @@ class TwoStores:
             note = Note(id=delivery.id, token=delivery.token, **fields)
             self.both(lambda side: side.store.note(note))
 
-    def reclaim(self, place: int, is_late: bool, verdicts: list[Verdict]) -> None:
-        """Judge orphans; when it is late, those of everybody else."""
+    def reclaim(self, place: int, is_late: bool, is_beating: bool, verdicts: list[Verdict]) -> None:
+        """Judge orphans; when it is late, those of everybody else, unless its own lease is over as well."""
         if is_late:
             self.advance(4)
-        self.beat(place)
+        if is_beating:
+            self.beat(place)
         begun = len(self.sides[0].deliveries)
         worker, token = self.workers[place], new_token()
 
@@ -563,7 +564,15 @@ STEPS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "claim": (1, {"place": places, "wish": wishes}),
     "claim_again": (1, {}),
     "settle": (1, {"picks": few_picks, "verdicts": verdicts, "times": st.sampled_from([1, 2])}),
-    "reclaim": (2, {"place": places, "is_late": st.booleans(), "verdicts": judgements}),
+    "reclaim": (
+        2,
+        {
+            "place": places,
+            "is_late": st.booleans(),
+            "is_beating": st.sampled_from([True, True, False]),
+            "verdicts": judgements,
+        },
+    ),
     "note": (
         1,
         {

@@ -45,6 +45,16 @@ class ReclaimSuite:
         advance(LEASE_S + 30)  # the store stood still for both, and what w2 had asked before comes first
         assert await store.reclaim("w2", new_token(), 10) == []
         assert await settle(store, delivery, Change.COMPLETE) is True
+        assert await beat(store, "w1"), "it was given up"
+
+    async def test_whose_own_lease_is_over_still_takes_the_jobs_of_those_who_left(
+        self, store: Store, advance: Advance
+    ) -> None:
+        delivery = await start(store)
+        await beat(store, "w2")
+        await beat(store, "w1", lease_s=0)
+        advance(LEASE_S + 30)
+        assert [one.id for one in await store.reclaim("w2", new_token(), 10)] == [delivery.id]
 
     async def test_whose_own_lease_is_over_gives_up_the_silent_once_it_is_renewed(
         self, store: Store, advance: Advance
