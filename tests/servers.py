@@ -263,6 +263,14 @@ class PostgresServer(Server):
                 )
             ]
 
+    def part(self, name: str) -> int:
+        """The process id of one of its own processes, such as its checkpointer."""
+        for pid in children(self.pid):
+            with suppress(FileNotFoundError, ProcessLookupError):  # one that has just ended
+                if name in Path(f"/proc/{pid}/cmdline").read_text():
+                    return pid
+        raise AssertionError(f"the server has no {name}")
+
     def dsn(self, *, password: str | None = None, database: str = "postgres", port: int | None = None) -> str:
         """A libpq URL."""
         return f"postgresql://{self.user}:{password or self.password}@127.0.0.1:{port or self.port}/{database}"

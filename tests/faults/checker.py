@@ -168,6 +168,7 @@ def bounded_duplicates(evidence: Evidence) -> list[str]:
     """
     found = []
     leases = _leases(evidence)
+    assert leases or not evidence.crashes, "without the store's own record nobody knows which claims a crash took"
     for job, runs in runs_by_job(evidence.effects).items():
         for run, following in pairwise(runs):
             is_failure = run.last is not None and run.last.what == "fail"

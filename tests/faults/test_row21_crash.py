@@ -25,7 +25,7 @@ from tests.faults.report import Report, figures_of
 from tests.faults.shop import open_shop
 from tests.faults.storm import Producer, weather
 from tests.faults.workers import poll
-from tests.servers import PostgresServer, children
+from tests.servers import PostgresServer
 
 STORE = "postgres"
 
@@ -68,8 +68,7 @@ def test_a_crash_loses_nothing(arena: Arena, engine: PostgresEngine, is_full: bo
 
 def stop_log_writer(server: PostgresServer) -> None:
     """From here on the log is written by whoever waits for it, and by nobody besides."""
-    (pid,) = [pid for pid in children(server.pid) if "walwriter" in Path(f"/proc/{pid}/cmdline").read_text()]
-    os.kill(pid, signal.SIGSTOP)
+    os.kill(server.part("walwriter"), signal.SIGSTOP)
 
 
 async def test_a_claim_that_came_alone_may_be_lost_in_a_crash_and_none_that_came_with_a_settlement() -> None:
