@@ -19,7 +19,7 @@ from tests.faults.checker import Evidence, Sample
 from tests.faults.engines import Engine
 from tests.faults.ledger import ClientLedger, Effect, EffectLedger
 from tests.faults.shop import open_shop
-from tests.faults.workers import Fleet, poll
+from tests.faults.workers import CLOCK, LEASE_S, SWEEP_S, Fleet, poll
 
 _PAGE = 500
 
@@ -129,6 +129,11 @@ class Arena:
         except AssertionError as error:
             left = [record for record in self.records().values() if not record.state.is_terminal]
             raise AssertionError(f"{error}: {len(left)} have not, such as {left[:3]}") from None
+
+    def look_again(self) -> None:
+        """A lease and a sweep later, while workers live, nothing goes on that had ended. The rest the checker sees."""
+        CLOCK.sleep(LEASE_S + SWEEP_S)
+        assert self.unfinished() == 0, "what had ended goes on"
 
     def evidence(self, fleet: Fleet | None = None) -> Evidence:
         """Everything that the checker may ask for."""

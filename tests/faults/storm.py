@@ -190,6 +190,7 @@ def weather(
         drained_s = CLOCK.monotonic() - last_s
         if is_outage:
             wait_replaced(arena, pids[0])
+        arena.look_again()
         assert fleet.running == pids, f"a worker ended by itself: {fleet.log()}"
         fleet.stop()
         evidence = arena.evidence(fleet)

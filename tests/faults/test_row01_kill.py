@@ -39,6 +39,7 @@ def test_killed_workers_lose_nothing_and_repeat_only_what_they_held(
             hits += fleet.kill_amid(victim, partial(arena.is_busy, victim), within_s=2.0)
             pids.append(fleet.start(CALM))
         drained_s = arena.quiesce(120 if is_full else 30)
+        arena.look_again()
         fleet.stop()
         evidence = arena.evidence(fleet)
         blamed = checker.blamed_early(arena.get(evidence.acked))

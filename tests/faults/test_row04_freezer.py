@@ -64,7 +64,7 @@ def test_a_frozen_host_loses_its_jobs_to_the_others_and_changes_nothing_when_it_
         f"all {HOST} workers of one host are frozen amid jobs for 3 leases, the {HOST} of another go on",
         injected=rounds,
         figures=figures_of(evidence),
-        note=f"everything was done {max(drained):.1f} s after the freeze; thawed workers ended and were told why"
+        note=f"everything was done {max(drained):.1f} s after the freeze; thawed workers ended, to be replaced"
         f"{checker.told_bound(evidence)}",
     )
 

@@ -105,6 +105,7 @@ def weather(
             arena.quiesce(60)
             if is_outage:
                 wait_replaced(arena, pids[0])
+            arena.look_again()
             assert fleet.running == pids, f"a worker ended by itself: {fleet.log()}"
             fleet.stop()
             with server.client() as client:
