@@ -209,16 +209,22 @@ class RedisServer(Server):
 
 
 class PostgresServer(Server):
-    """A PostgreSQL server; options are those of postgresql.conf, by default without a wait for the disk."""
+    """A PostgreSQL server; options are those of postgresql.conf, by default without a wait for the disk.
+
+    wal: an empty folder for its write-ahead log [with its data].
+    """
 
     password: Final = PASSWORD
     user: Final = "holdfast"
 
-    def __init__(self, options: Mapping[str, str] = {}) -> None:
+    def __init__(self, options: Mapping[str, str] = {}, *, wal: Path | None = None) -> None:
         self._program = program("postgres", "postgresql")
         self._initdb = program("initdb", "postgresql")
         super().__init__(options, user="postgres" if os.geteuid() == 0 else None)  # it refuses to run as root
         self._data = self.folder / "data"
+        self._wal = wal
+        if wal is not None:
+            shutil.chown(wal, self.folder.owner())
 
     def command(self) -> list[str]:
         """The program and its arguments."""
@@ -244,13 +250,17 @@ class PostgresServer(Server):
         password_file.write_text(self.password)
         password_file.chmod(0o644)
         arguments = ["-U", self.user, "-A", "scram-sha-256", "-E", "UTF8", "--no-locale", "--no-sync"]
+        if self._wal is not None:
+            arguments.append(f"--waldir={self._wal}")
         command = [self._initdb, "-D", str(self._data), f"--pwfile={password_file}", *arguments]
         subprocess.run(command, check=True, cwd=self.folder, user=self._user, stdout=subprocess.DEVNULL)
 
     def is_ready(self) -> bool:
         """Whether it takes connections, by its own account."""
-        pid_file = self._data / "postmaster.pid"
-        lines = pid_file.read_text().split("\n") if pid_file.exists() else []
+        try:
+            lines = (self._data / "postmaster.pid").read_text().split("\n")
+        except FileNotFoundError:  # not yet, or not any more: it puts a new one in the place of an old one
+            return False
         return len(lines) > 7 and lines[0] == str(self.pid) and lines[7].strip() == "ready"
 
     def backends(self) -> list[int]:
@@ -294,7 +304,7 @@ def children(pid: int) -> list[int]:
     """All processes below one, however deep."""
     try:
         direct = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
     return [below for one in direct for below in (one, *children(one))]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -44,10 +45,11 @@ def test_a_full_disk_under_redis_refuses_new_jobs_and_loses_none(tmp_path: Path,
 
 @full_only
 def test_a_full_disk_under_postgres_refuses_new_jobs_and_loses_none(tmp_path: Path, report: Report) -> None:
-    options = {"fsync": "on", "max_wal_size": "48MB", "min_wal_size": "32MB"}
-    server = PostgresServer(options)
-    with _on_small_disk(server, size_mb=150, ballast_mb=40), closing(PostgresEngine(server)) as engine:
-        note = _fill_and_free(Arena(tmp_path, engine), server, "its whole data directory", report, "postgres")
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as wal:
+        server = PostgresServer({"fsync": "on", "max_wal_size": "48MB", "min_wal_size": "32MB"}, wal=Path(wal))
+        with _on_small_disk(server, size_mb=110, ballast_mb=40), closing(PostgresEngine(server)) as engine:
+            what = "its data directory, but for its log"
+            note = _fill_and_free(Arena(tmp_path, engine), server, what, report, "postgres")
     assert STARTED_AGAIN not in note, "PostgreSQL needs nobody to go on once there is room"
 
 
