@@ -105,7 +105,7 @@ BESIDES := $(if $(QUICK)$(ARGS),,--whole --simulation $(FOUND)/simulation.json -
 BESIDE := setsid sh -c '[ ! -w /proc/self/autogroup ] || echo 19 >/proc/self/autogroup; exec nice -n 19 "$$0" "$$@"'
 faults: export HOLDFAST_FAULTS := $(if $(QUICK),small,full)
 faults: export HOLDFAST_FINDINGS := $(CURDIR)/$(FOUND)/findings.jsonl
-faults: venv page servers ## inject faults, and write docs/reliability.md of what came of it (77 minutes); QUICK=1: small, into build/
+faults: venv page servers ## inject faults, and write docs/reliability.md of what came of it (75 minutes); QUICK=1: small, into build/
 	@rm -rf $(LEFT) && mkdir -p $(LEFT) && rm -f $(addprefix $(FOUND)/,findings.jsonl simulation.json simulation.log soak.json reliability.md)
 	@failed=; try() { "$$@"; case $$? in 0$(if $(ARGS),|5)) ;; *) failed=yes ;; esac; }; \
 	$(if $(BESIDES), \

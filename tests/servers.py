@@ -131,6 +131,7 @@ class Server:
         """SIGKILL to it and to all its children, and wait until they are gone."""
         if self._process is None:
             return
+        _send(self.pid, signal.SIGSTOP)  # it forks no more
         family = [self.pid, *children(self.pid)]
         for pid in family:
             _send(pid, signal.SIGKILL)

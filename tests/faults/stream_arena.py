@@ -155,6 +155,7 @@ class StreamArena:
 
     def drain(self, pid: int) -> float:
         """Tell a worker to stop, and see it leave in good order; how long that took."""
+        poll(lambda: " is running " in self.fleet.log(pid), 30, f"worker {pid} listens to signals")
         began_s = CLOCK.monotonic()
         self.fleet.send(pid, signal.SIGTERM)
         code = self.fleet.wait(pid)

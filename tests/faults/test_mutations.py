@@ -93,7 +93,7 @@ def test_without_the_guard_of_the_sweep(arena: Arena, store: str, tmp_path: Path
 
 @every_store
 def test_when_jobs_are_acknowledged_before_they_run(arena: Arena, store: str, tmp_path: Path) -> None:
-    arena.enqueue([arena.call("work", n, seconds=0.5) for n in range(2)])
+    arena.enqueue([arena.call("work", n, seconds=60.0) for n in range(2)])  # none ends before its worker does
     with arena.fleet(source=broken(tmp_path, LATE_ACKNOWLEDGEMENT[store])) as fleet:
         pid = fleet.start(ROOM)
         poll(lambda: arena.started() == 2, 20, "both jobs run")

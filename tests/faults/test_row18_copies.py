@@ -42,11 +42,11 @@ def test_the_documented_copies_lose_nothing_and_others_what_is_in_the_log(
             assert damage == "ok", f"{name}: {damage}"
 
         def in_the_log() -> int:
-            """How many jobs a copy of the file alone would lose."""
+            """How many jobs a copy of the file alone would lose, where it is whole: amid a checkpoint it is not."""
             before = _acked(ledger)
-            held, _ = look(_cp(engine, tmp_path / "copy.db"))
+            held, damage = look(_cp(engine, tmp_path / "copy.db"))
             (tmp_path / "copy.db").unlink()
-            return len(before - held)
+            return len(before - held) if damage == "ok" else 0
 
         cp = [in_the_log()]
         while len(cp) < MOMENTS and max(cp) == 0:

@@ -5,8 +5,6 @@ They are told to send it again, never that the server is broken; it stays up, an
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
@@ -25,6 +23,7 @@ from tests.faults.load import Dice
 from tests.faults.outages import Outage, longest_s, outage_faults, wait_replaced
 from tests.faults.report import Report, figures_of
 from tests.faults.storm import CALM, WORKERS
+from tests.faults.test_row20_backend import kill_one
 from tests.faults.workers import CLOCK, poll, recovery_bound
 from tests.servers import PostgresServer, RedisServer
 
@@ -142,9 +141,8 @@ def test_a_killed_server_process_of_postgres_costs_clients_of_the_api_nothing_bu
     dice = Dice()
 
     def strike(_: Posters) -> None:
-        pids = engine.server.backends()
         with engine.connection() as witness:
-            os.kill(pids[dice.below(len(pids))], signal.SIGKILL)
+            kill_one(engine, dice, witness)
             with pytest.raises(psycopg.OperationalError):
                 witness.execute("SELECT pg_sleep(20)")
         poll(engine.answers, 30, "the server is back")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import psycopg
 import pytest
@@ -29,6 +29,15 @@ def engine() -> Iterator[PostgresEngine]:
         yield engine
 
 
+def kill_one(engine: PostgresEngine, dice: Dice, witness: psycopg.Connection) -> None:
+    """SIGKILL to the server process of some other session."""
+    while True:
+        pids = [pid for pid in engine.server.backends() if pid != witness.info.backend_pid]
+        with suppress(ProcessLookupError):  # its client has just left
+            os.kill(pids[dice.below(len(pids))], signal.SIGKILL)
+            return
+
+
 def test_a_killed_server_process_costs_nothing_but_the_time(
     arena: Arena, engine: PostgresEngine, is_full: bool, report: Report
 ) -> None:
@@ -37,9 +46,8 @@ def test_a_killed_server_process_costs_nothing_but_the_time(
     outages: list[float] = []
 
     def strike(_: object) -> None:
-        pids = engine.server.backends()
         with engine.connection() as witness:
-            os.kill(pids[dice.below(len(pids))], signal.SIGKILL)
+            kill_one(engine, dice, witness)
             began_s = CLOCK.monotonic()
             with pytest.raises(psycopg.OperationalError):
                 witness.execute("SELECT pg_sleep(20)")

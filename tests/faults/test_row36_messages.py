@@ -159,7 +159,7 @@ def test_copies_by_transactions_are_there_once_however_workers_die(
     copies = f"{channel.topic}.copies"
     quick_to_abort.create_topic(copies, 3)
     plan = StreamPlan(kind="copy", copies_to=copies, batch=20, in_flight=40)
-    longest_s = kills * each_s + _WITHIN_S  # it ends with the last kill
+    longest_s = kills * each_s + _WITHIN_S + 60.0  # it ends with the last kill
     orders = orders_for(round(longest_s * 80 / each_s), dice, seconds=0.05, failures=0.0, dead=0.01)
     sender = Stream(channel, orders, over_s=longest_s)
 

@@ -129,7 +129,7 @@ def test_a_frozen_consumer_acknowledges_nothing_late_and_goes_on(
 ) -> None:
     dice = Dice()
     channel = RedisChannel(redis_server, shards=shards, tag="frozen")
-    sender = Stream(channel, orders_for(300, dice, seconds=0.05), over_s=4.0)
+    sender = Stream(channel, orders_for(4_500, dice, seconds=0.05), over_s=60.0)  # until it goes on
     with stream_arena(tmp_path, channel, HASTY) as arena:
         pids = arena.start_many(2)
         sender.start()
@@ -140,7 +140,7 @@ def test_a_frozen_consumer_acknowledges_nothing_late_and_goes_on(
         arena.look()
         resumed_s = arena.resume(zombie)
         poll(lambda: arena.runs(zombie, resumed_s) > 5, 20, "it goes on")
-        sender.wait()
+        sender.stop()
         arena.quiesce()
         arena.look()
         for pid in pids:

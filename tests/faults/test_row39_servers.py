@@ -46,7 +46,9 @@ def test_a_full_disk_under_redis_refuses_new_jobs_and_loses_none(tmp_path: Path,
 @full_only
 def test_a_full_disk_under_postgres_refuses_new_jobs_and_loses_none(tmp_path: Path, report: Report) -> None:
     with tempfile.TemporaryDirectory(prefix="holdfast-") as wal:
-        server = PostgresServer({"fsync": "on", "max_wal_size": "48MB", "min_wal_size": "32MB"}, wal=Path(wal))
+        options = {"fsync": "on", "max_wal_size": "48MB", "min_wal_size": "32MB"}
+        # Without slots a checkpoint writes no file of its own, for want of which it would crash.
+        server = PostgresServer({**options, "max_replication_slots": "0"}, wal=Path(wal))
         with _on_small_disk(server, size_mb=110, ballast_mb=40), closing(PostgresEngine(server)) as engine:
             what = "its data directory, but for its log"
             note = _fill_and_free(Arena(tmp_path, engine), server, what, report, "postgres")
