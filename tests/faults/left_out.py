@@ -42,7 +42,8 @@ LEFT_OUT: Final[Mapping[Row, str]] = {
     "it may be used up once more. On SQLite it holds. And on PostgreSQL and Redis the nights in which clocks change, "
     "and a clock that runs too fast: both are tried at once, on SQLite alone",
     39: "no operator: Redis with appendfsync always ends when its disk is full, and PostgreSQL where it has no room to "
-    "recover from that; somebody has to start them when there is room again. The test does so",
+    "recover from that; somebody has to start them when there is room again. The test does so. And one disk for log "
+    "and the tables of PostgreSQL: it goes by chance which of them finds it full first",
     40: "syncs that fail or are slow on the servers' own disks: what PostgreSQL and Redis do then is theirs",
     41: "the servers' own disks turned read-only, likewise; no operator: the file system is mended, and workers are "
     "started again, by the test; and a running server on such a disk",
